@@ -80,6 +80,28 @@ pub enum NodeError {
         /// What it should have.
         digest: String,
     },
+    /// What an upgrade has made of the server.
+    #[error("the server's edition {about}: {why}")]
+    Edition {
+        /// The edition.
+        about: String,
+        /// The reason, and what to do.
+        why: String,
+    },
+    /// The configuration names a program that the cluster does not run.
+    #[error(
+        "the cluster's command is '{is}'{since}, and the configuration names '{named}': name that one, or the first one, '{first}'; 'skein upgrade' changes it"
+    )]
+    OtherCommand {
+        /// The cluster's.
+        is: String,
+        /// Since when.
+        since: String,
+        /// The configuration's.
+        named: String,
+        /// The one that it was founded with.
+        first: String,
+    },
     /// The cluster's key.
     #[error("key file {}: {error}", path.display())]
     Key {

@@ -8,6 +8,7 @@ pub mod base;
 pub mod begin;
 pub mod check;
 pub mod config;
+pub mod edition;
 pub mod error;
 pub mod forward;
 pub mod images;

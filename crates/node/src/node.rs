@@ -139,6 +139,7 @@ impl Node {
         let about = About {
             cluster_id: cluster.to_string(),
             trusts_network: config.key_file.is_some() || config.trust_network,
+            base: launcher.base().map(|(base, _)| base),
         };
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();

@@ -70,6 +70,14 @@ pub enum ReplicaError {
         /// The reason.
         why: skein_model::EntryError,
     },
+    /// A step of an upgrade that this version cannot read.
+    #[error(
+        "entry {index} of the log: a step of an upgrade of the server that this Skein cannot read; run the version that wrote it"
+    )]
+    Upgrade {
+        /// The entry.
+        index: LogIndex,
+    },
     /// The arena.
     #[error("{0}; change tuning.arena_heap_bytes and the ring sizes")]
     Arena(#[from] skein_arena::MapError),

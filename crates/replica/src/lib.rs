@@ -1,10 +1,11 @@
 //! One replica: what it decides, without doing anything by itself.
 //!
 //! Start with [`replica`], which decides, and [`environment`], all that is around it: a node's event loop is one, a simulation another. [`gateway`],
-//! [`agreement`], [`modes`], [`verdicts`], [`health`], [`images`] and [`time`] hold the rules, [`server`] is the replicated program from the replica's side. There are no sockets here, no disk, no processes, no clock.
+//! [`agreement`], [`modes`], [`verdicts`], [`health`], [`images`], [`editions`] and [`time`] hold the rules, [`server`] is the replicated program from the replica's side. There are no sockets here, no disk, no processes, no clock.
 
 pub mod agreement;
 pub mod config;
+pub mod editions;
 pub mod environment;
 pub mod error;
 pub mod gateway;

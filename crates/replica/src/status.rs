@@ -1,5 +1,6 @@
 //! A node's status: the reply to `GET /status` at its admin socket.
 
+use crate::editions::Outcome;
 use crate::health::Fault;
 use crate::members::MemberReport;
 use serde::{Deserialize, Serialize};
@@ -100,12 +101,34 @@ pub struct ReplicaStatus {
     /// The first entry that its log still has.
     #[serde(default)]
     pub first_entry: u64,
+    /// What the servers are started as.
+    #[serde(default)]
+    pub edition: EditionStatus,
     /// Its images of the server.
     #[serde(default)]
     pub images: ImagesStatus,
     /// Counters of its node since its start.
     #[serde(default)]
     pub counts: Counts,
+}
+
+/// What the servers are started as, since upgrades.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EditionStatus {
+    /// The number of the edition; a cluster begins with 1.
+    pub number: u64,
+    /// The entry with which it began; 0 for the first.
+    pub since: u64,
+    /// What it is, in its node's form; empty: as configured.
+    pub about: String,
+    /// The upgrades that the log still has: the number of the edition that was to follow, and the result.
+    pub upgrades: Vec<(u64, Outcome)>,
+}
+
+impl Default for EditionStatus {
+    fn default() -> Self {
+        Self { number: 1, since: 0, about: String::new(), upgrades: Vec::new() }
+    }
 }
 
 /// A replica's images of the server.

@@ -26,11 +26,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use skein_arena::inodes::agreed;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::plan::Step;
 use super::times::{Time, Times};
 pub use extents::{EXTENT_BYTES, Extent, Extents};
+use stream::Attributes;
 pub use stream::Packs;
 
 /// The most entries in a list; the digest covers all.
@@ -141,7 +143,30 @@ impl Layer {
     /// The layer cannot be read, or `out` not be written to.
     pub fn pack(&self, out: &mut dyn Packs) -> io::Result<()> {
         let mut packer = stream::Packer::new(out)?;
-        let mut walk = pack::Walk::new(&mut packer);
+        self.pack_by(pack::Walk::new(&mut packer))?;
+        packer.finish()
+    }
+
+    /// The same of a server that has ended, for another one that begins with these files: nobody knows any more when which was modified, so all have this time. What the
+    /// runtime has noted in times of last access, for a server whose memory goes on, is left out.
+    ///
+    /// # Errors
+    /// As [`Self::pack`].
+    pub fn pack_left(&self, out: &mut dyn Packs, modified: Time) -> io::Result<()> {
+        let modified = (modified.0, modified.1 as u32);
+        let shape = move |attributes: &mut Attributes| {
+            let (s, ns) = attributes.accessed;
+            attributes.modified = modified;
+            if agreed::of((s, i64::from(ns))).is_none() {
+                attributes.accessed = modified;
+            }
+        };
+        let mut packer = stream::Packer::new(out)?;
+        self.pack_by(pack::Walk::shaped(&mut packer, shape))?;
+        packer.finish()
+    }
+
+    fn pack_by(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<()> {
         let top = self.place();
         let mut overlays: Vec<_> = self.overlays.iter().collect();
         overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
@@ -165,7 +190,7 @@ impl Layer {
                 gone = Some(path);
             }
         }
-        packer.finish()
+        Ok(())
     }
 
     /// Makes the changes that were packed in the layer of a server that has just begun and has not got an entry. If it fails, that server is of no use.

@@ -21,6 +21,7 @@
 //! POST /images/ENTRY/remove     removes it
 //! GET  /members                 MembersStatus as JSON
 //! POST /members                 a members::Request as JSON: does its next step, here or on the leader; answers members::Answer as JSON
+//! POST /upgrade                 an upgrade::Question as JSON: begins an upgrade of the server; answers upgrade::Begun as JSON
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -34,7 +35,9 @@ mod images;
 mod members;
 mod repair;
 mod standstill;
+pub mod upgrade;
 
+use crate::base::Base;
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
 use crate::images::Store;
@@ -77,6 +80,8 @@ pub struct About {
     pub cluster_id: String,
     /// Whether nodes on other machines may be spoken to.
     pub trusts_network: bool,
+    /// What the server has used of its host.
+    pub base: Option<Arc<Base>>,
 }
 
 /// The admin interface; when dropped, it ends and its socket is removed.
@@ -177,6 +182,7 @@ async fn serve(
         .route("/images/{entry}/verified", get(images::verify))
         .route("/images/{entry}/remove", post(images::remove))
         .route("/members", get(members::list).post(members::change))
+        .route("/upgrade", post(upgrade::begin))
         .route("/stop", post(stop))
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))

@@ -1,7 +1,7 @@
 //! What a base has, and what the host has by now instead, for `skein base`.
 
 use super::Base;
-use super::index::{Kept, Text};
+use super::index::{Index, Kept, Text};
 use super::store::Digest;
 use serde::Serialize;
 use skein_sandbox::About;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A pinned path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +66,22 @@ impl Base {
         }
         Ok(found)
     }
+}
+
+/// The paths at which this host has something else than is pinned.
+///
+/// # Errors
+/// A file of the host cannot be read.
+pub(super) fn changed(index: &Index) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for (path, kept) in &index.files {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if compare(path, kept).map_err(named)?.is_some() {
+            found.push(path.clone());
+        }
+    }
+    Ok(found)
 }
 
 type Words = Option<(String, String)>;

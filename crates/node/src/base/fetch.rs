@@ -11,7 +11,7 @@ use super::wire::{Answer, PART_BYTES, Question, What, Wire};
 use super::{Base, failed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::transport::Key;
+use crate::transport::{Address, Key};
 use skein_log::ClusterId;
 use std::collections::BTreeMap;
 use std::io;
@@ -48,10 +48,79 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
             return Ok(base);
         }
         // A new one begins with the host's files if nobody has others; the log refuses those that differ.
-        if ask_all(config, &base, lost)? || is_new || Instant::now() > until {
+        if ask_all(config, &base, What::Index, lost)? || is_new || Instant::now() > until {
             return Ok(base);
         }
         sleep(PAUSE);
+    }
+}
+
+/// The base of an edition of the server, with what it lacked. `main`: the node's own.
+///
+/// # Errors
+/// It cannot be had from another replica, or not be written.
+pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
+    let _alone = main.objects.alone();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let base = main.of_edition(digest)?;
+        let lost = base.lost()?;
+        if lost.is_empty() && !base.is_empty() {
+            return Ok(base);
+        }
+        let config = main.node().filter(|config| config.peers.len() > 1);
+        let came = match config {
+            Some(config) => ask_all(config, &base, What::Edition(digest), lost)?,
+            None => false,
+        };
+        if came {
+            continue;
+        }
+        if config.is_none() || Instant::now() > until {
+            return Err(NodeError::Edition {
+                about: format!("with the base {digest:.12}"),
+                why: "its files are not here, and no other replica that can be reached has them; start one that has taken part in the upgrade".into(),
+            });
+        }
+        sleep(PAUSE);
+    }
+}
+
+/// Has another replica get the files of an edition, which this one has. `Err`: it cannot have them; `Ok(false)`: it cannot be reached.
+///
+/// # Errors
+/// The reason in words.
+pub fn stage_at(
+    config: &NodeConfig,
+    address: &Address,
+    digest: Digest,
+    until: Instant,
+) -> Result<bool, String> {
+    let key = config.key_file.as_ref().map(|path| Key::read(path)).transpose();
+    let key = key.map_err(|error| error.to_string())?;
+    let mut reached = false;
+    loop {
+        let connected = Wire::connect(address, key.as_ref(), ClusterId(config.cluster()));
+        let answer = connected.and_then(|mut wire| {
+            reached = true;
+            wire.send(&Question { what: What::Stage(digest), from: 0 }.encode())?;
+            wire.receive()
+        });
+        match answer.map(|bytes| Answer::decode(&bytes)) {
+            Ok(Some(Answer { whole: Some(_), .. })) => return Ok(true),
+            Ok(Some(Answer { whole: None, bytes })) if !bytes.is_empty() => {
+                return Err(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            // It is at it: that may take longer than one answer may.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && reached => {}
+            _ if reached => {
+                return Err("it does not know upgrades: it is of another version".into());
+            }
+            _ => return Ok(false),
+        }
+        if Instant::now() > until {
+            return Err("it did not get the files in time".into());
+        }
     }
 }
 
@@ -59,6 +128,7 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
 fn ask_all(
     config: &NodeConfig,
     base: &Base,
+    index: What,
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
 ) -> Result<bool, NodeError> {
     let key = config
@@ -69,7 +139,7 @@ fn ask_all(
     let rate = config.checkpoint.fetch_bytes_per_s;
     for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
         let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));
-        let filled = connected.and_then(|wire| Fetch { wire, base, rate }.all(&mut lost));
+        let filled = connected.and_then(|wire| Fetch { wire, base, rate, index }.all(&mut lost));
         match filled {
             Ok(0) => {}
             Ok(bytes) => {
@@ -92,6 +162,8 @@ struct Fetch<'a> {
     wire: Wire,
     base: &'a Base,
     rate: u64,
+    /// The index that is wanted.
+    index: What,
 }
 
 impl Fetch<'_> {
@@ -108,7 +180,7 @@ impl Fetch<'_> {
             self.base.objects.sync()?;
             return Ok(bytes.max(1));
         }
-        let index = Index::decode(&self.bytes_of(What::Index, INDEX_BYTES_MAX)?)?;
+        let index = Index::decode(&self.bytes_of(self.index, INDEX_BYTES_MAX)?)?;
         if index.program.is_none() {
             return Ok(0);
         }
@@ -238,6 +310,16 @@ impl Base {
                 let part = bytes.get(from..end).unwrap_or_default().to_vec();
                 Answer { whole: Some(bytes.len() as u64), bytes: part }
             }
+            What::Edition(digest) => match self.of_edition(digest) {
+                Ok(edition) if !edition.is_empty() => {
+                    edition.answer(Question { what: What::Index, ..asked }, index)
+                }
+                _ => Answer { whole: None, bytes: Vec::new() },
+            },
+            What::Stage(digest) => match edition(self, digest) {
+                Ok(_) => Answer { whole: Some(0), bytes: Vec::new() },
+                Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
+            },
             What::Contents(digest) => {
                 self.part(digest, asked.from).unwrap_or(Answer { whole: None, bytes: Vec::new() })
             }
@@ -308,7 +390,8 @@ mod tests {
                     serve(base, wire, first).unwrap();
                 });
                 let wire = Wire::connect(&address, None, CLUSTER).unwrap();
-                Fetch { wire, base: &lacks, rate: u64::MAX }.all(&mut lacks.lost().unwrap())
+                Fetch { wire, base: &lacks, rate: u64::MAX, index: What::Index }
+                    .all(&mut lacks.lost().unwrap())
             })
         };
         assert!(!lacks.lost().unwrap().is_empty());

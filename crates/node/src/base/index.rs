@@ -4,6 +4,7 @@
 
 use super::store::{Digest, Sum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 use skein_log::disk::durable;
 use skein_sandbox::{About, Program, Search};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,21 +169,21 @@ struct Stored {
 }
 
 impl Index {
-    /// That of a base; an empty one if there is none.
+    /// That of a base, in the file of this name; an empty one if there is none.
     ///
     /// # Errors
     /// It cannot be read, is damaged, or of a later version.
-    pub fn read(dir: &Path) -> io::Result<Self> {
-        match fs::read(dir.join(FILE)) {
+    pub fn read(dir: &Path, name: &str) -> io::Result<Self> {
+        match fs::read(dir.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             bytes => Self::decode(&bytes?),
         }
     }
 
     /// Writes it, durably.
-    pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, dir: &Path, name: &str) -> io::Result<()> {
         let text = String::from_utf8(self.encode()).map_err(io::Error::other)?;
-        durable::write(&dir.join(FILE), &text)
+        durable::write(&dir.join(name), &text)
     }
 
     /// As bytes.
@@ -254,6 +255,12 @@ impl Index {
             Kept::File { digest, size, .. } if seen.insert(*digest) => Some((*digest, *size)),
             _ => None,
         })
+    }
+
+    /// What it is named by where an edition of the server has one of its own.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest(Sha256::digest(self.clone().without_numbers().encode()).into())
     }
 
     /// Bytes of all contents.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! index            the pinned paths: attributes, and which contents they have ([`index`])
+//! index-DIGEST     the same for a later edition of the server (`skein upgrade`): it began as the index with this digest ([`stage`])
 //! objects/DIGEST   contents, by their SHA-256 ([`store`])
 //! objects/*.part   being written; one that a crash left is removed at the next start
 //! tree-N           the contents under their paths, for one start of the server: links to the objects
@@ -13,7 +14,7 @@
 //! ([`pin`]). The program, its loader and its libraries are pinned the same way. The next start of the server, also in a later life of the node, shows all of that in place
 //! of the host's files ([`skein_sandbox::Pins`]). What has never been used comes from the host, and is pinned at its first use.
 //!
-//! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path never changes. What cannot be pinned
+//! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path of an index never changes. What cannot be pinned
 //! (devices, what is too large, what has changed in between) stays the host's, and is refused by the runtime once it differs.
 //!
 //! Threads: one ([`work`]), beside the reactor; one for each replica that is given contents; and the starter of a server, which reads.
@@ -22,15 +23,18 @@ pub mod diff;
 pub mod fetch;
 pub mod index;
 pub mod pin;
+pub mod stage;
 pub mod store;
 pub mod wire;
 pub mod work;
 
+use crate::config::NodeConfig;
+use crate::edition::Commands;
 use crate::error::NodeError;
 use index::{Index, Kept, Text};
 use skein_log::disk::durable;
 use skein_sandbox::{Pin, Pins, Program, can_be_stacked};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,12 +44,17 @@ use store::{Digest, Objects};
 
 const NAME: &str = "base";
 const TREE: &str = "tree-";
+const EDITION: &str = "index-";
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Base {
     dir: PathBuf,
-    objects: Objects,
+    /// The name of its index.
+    name: String,
+    objects: Arc<Objects>,
+    /// The node that has it, as its cluster was founded; none for a look from outside.
+    node: Option<Arc<NodeConfig>>,
     index: Mutex<Arc<Index>>,
     /// Its contents have been read, and nothing is lost.
     is_whole: AtomicBool,
@@ -63,14 +72,46 @@ impl Base {
     /// Its index cannot be read or is damaged.
     pub fn open(data_dir: &Path) -> Result<Self, NodeError> {
         let dir = data_dir.join(NAME);
-        let index = Index::read(&dir).map_err(failed(&dir))?;
         let objects = Objects::new(dir.join("objects"));
-        Ok(Self {
-            dir,
-            objects,
-            index: Mutex::new(Arc::new(index)),
-            is_whole: AtomicBool::new(false),
-        })
+        Self::named(dir, index::FILE.into(), Arc::new(objects), None)
+    }
+
+    fn named(
+        dir: PathBuf,
+        name: String,
+        objects: Arc<Objects>,
+        node: Option<Arc<NodeConfig>>,
+    ) -> Result<Self, NodeError> {
+        let index = Index::read(&dir, &name).map_err(failed(&dir))?;
+        let (index, is_whole) = (Mutex::new(Arc::new(index)), AtomicBool::new(false));
+        Ok(Self { dir, name, objects, node, index, is_whole })
+    }
+
+    /// That of an edition of the server, beside this one; empty if there is none yet.
+    ///
+    /// # Errors
+    /// Its index cannot be read or is damaged.
+    pub fn of_edition(&self, digest: Digest) -> Result<Self, NodeError> {
+        let name = edition_name(digest);
+        Self::named(self.dir.clone(), name, self.objects.clone(), self.node.clone())
+    }
+
+    /// The same for a node with this configuration, as its cluster was founded.
+    #[must_use]
+    pub fn of_node(self, config: &NodeConfig) -> Self {
+        Self { node: Some(Arc::new(config.clone())), ..self }
+    }
+
+    /// The node that has it.
+    #[must_use]
+    pub const fn node(&self) -> Option<&Arc<NodeConfig>> {
+        self.node.as_ref()
+    }
+
+    /// Whether anything is pinned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index().program.is_none() && self.index().files.is_empty()
     }
 
     /// Removes all of it: a cluster that is founded has no past.
@@ -79,6 +120,7 @@ impl Base {
     /// It cannot be removed.
     pub fn forget(data_dir: &Path) -> Result<(), NodeError> {
         let dir = data_dir.join(NAME);
+        Commands::forget(data_dir)?;
         durable::remove(&dir.join(index::FILE)).or_else(none_there).map_err(failed(&dir))?;
         fs::remove_dir_all(&dir).or_else(none_there).map_err(failed(&dir))
     }
@@ -91,13 +133,13 @@ impl Base {
 
     /// The contents.
     #[must_use]
-    pub const fn objects(&self) -> &Objects {
+    pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
     /// Pins more, durably.
     fn set(&self, index: Index) -> io::Result<()> {
-        index.write(&self.dir)?;
+        index.write(&self.dir, &self.name)?;
         *self.index.lock().expect("no holder panics") = Arc::new(index);
         Ok(())
     }
@@ -139,7 +181,43 @@ impl Base {
 
     /// Removes objects that nothing names, and other remains. Only for the node that has the data directory.
     fn tidy(&self) -> io::Result<()> {
-        self.objects.collect(&self.index().digests())
+        let _alone = self.objects.alone();
+        let mut named = BTreeSet::new();
+        for name in self.names()? {
+            named.extend(Index::read(&self.dir, &name)?.digests());
+        }
+        self.objects.collect(&named)
+    }
+
+    /// The names of all indexes.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            let is_edition = name.strip_prefix(EDITION).is_some_and(|digest| digest.len() == 64);
+            if name == index::FILE || is_edition {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Removes the indexes of editions that are not among these; their contents go at the next start.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn keep_editions(&self, kept: &BTreeSet<Digest>) -> Result<(), NodeError> {
+        let kept: BTreeSet<String> = kept.iter().map(|digest| edition_name(*digest)).collect();
+        let is_old = |name: &String| name.starts_with(EDITION) && !kept.contains(name);
+        for name in self.names().map_err(failed(&self.dir))?.into_iter().filter(is_old) {
+            let path = self.dir.join(name);
+            durable::remove(&path).map_err(failed(&path))?;
+        }
+        Ok(())
     }
 
     /// The pinned program, if this command was given for it.
@@ -148,6 +226,20 @@ impl Base {
         let index = self.index();
         let known = index.program.as_ref().filter(|known| known.command == *command)?;
         can_be_stacked(&self.dir).then(|| known.program.clone())
+    }
+
+    /// The same, of any edition of the server.
+    ///
+    /// # Errors
+    /// An index cannot be read.
+    pub fn program_of_any(&self, command: &index::Command) -> Result<Option<Program>, NodeError> {
+        for name in self.names().map_err(failed(&self.dir))? {
+            let one = Self::named(self.dir.clone(), name, self.objects.clone(), None)?;
+            if let Some(program) = one.program(command) {
+                return Ok(Some(program));
+            }
+        }
+        Ok(None)
     }
 
     /// What a server that is started now sees in place of its host's files.
@@ -167,6 +259,8 @@ impl Base {
             );
             return Ok(Pins::default());
         }
+        // Another start may be at it, whose server is being ended.
+        let _alone = self.objects.alone();
         let tree = self.next_tree().map_err(failed(&self.dir))?;
         let all = index.files.iter().map(|(path, kept)| (path.clone(), self.pin(kept))).collect();
         let pins = Pins { tree, all };
@@ -206,6 +300,10 @@ impl Base {
         }
         Ok(self.dir.join(format!("{TREE}{}", last + 1)))
     }
+}
+
+fn edition_name(digest: Digest) -> String {
+    format!("{EDITION}{digest}")
 }
 
 fn none_there(error: io::Error) -> io::Result<()> {

@@ -107,6 +107,55 @@ impl<'a> Pinner<'a> {
         Ok(())
     }
 
+    /// Pins what the host has at a path by now in place of what was pinned.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub fn take_over(&mut self, path: &Path) -> Result<(), Why> {
+        let former = self.index.files.remove(path);
+        let listed = matches!(former, Some(Kept::Directory { listing: Some(_), .. }));
+        let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+        if !is_directory {
+            // What was in it is gone, too.
+            self.index.files.retain(|other, _| !other.starts_with(path));
+        }
+        self.changed = true;
+        let pinned = self.stage_now(path, listed);
+        self.settle(pinned)
+    }
+
+    fn stage_now(&mut self, path: &Path, listed: bool) -> Result<(), Why> {
+        let End::Found(place) = self.walk(path.as_os_str().as_bytes(), false)? else {
+            return Ok(());
+        };
+        match self.step(&place)? {
+            Step::File => self.keep_file(&place, u64::MAX).map(drop),
+            Step::Directory if listed => {
+                let mut names = BTreeSet::new();
+                for entry in fs::read_dir(&place)? {
+                    names.insert(entry?.file_name());
+                }
+                self.keep_entries(&place, &names);
+                self.keep_listing(&place, names.iter().map(Text::of).collect())
+            }
+            Step::Directory | Step::Link(_) | Step::Absent => Ok(()),
+        }
+    }
+
+    /// Whether a file of a program is pinned with these contents.
+    ///
+    /// # Errors
+    /// It cannot be followed.
+    pub fn has(&mut self, path: &Path, hash: u128) -> Result<bool, Why> {
+        let End::Found(place) = self.walk(path.as_os_str().as_bytes(), true)? else {
+            return Ok(false);
+        };
+        let wanted = Sum::of(hash.to_be_bytes());
+        let has = matches!(self.at(&place), Some(Kept::File { sum, .. }) if *sum == wanted);
+        self.staged.clear();
+        Ok(has)
+    }
+
     fn stage_program(&mut self, program: &Program, cwd: &Path) -> Result<(), Why> {
         for (path, hash) in &program.files {
             let End::Found(place) = self.walk(path.as_os_str().as_bytes(), true)? else {
@@ -346,18 +395,27 @@ impl<'a> Pinner<'a> {
             here.insert(entry?.file_name());
         }
         // What only the host has was removed by the server, or is hidden from it.
-        let common: Vec<OsString> = here.intersection(&listed).cloned().collect();
-        if common.len() <= ENTRIES_MAX {
-            for name in common {
-                let entry = place.join(name);
-                if self.at(&entry).is_some() || !matches!(self.step(&entry), Ok(Step::File)) {
-                    continue;
-                }
-                // One that cannot be kept stays the host's.
-                let _ = self.keep_file(&entry, ENTRY_BYTES_MAX);
-            }
+        let common = here.intersection(&listed).cloned().collect();
+        self.keep_entries(place, &common);
+        self.keep_listing(place, here.union(&listed).map(Text::of).collect())
+    }
+
+    /// Stages the small ones among these entries of a directory.
+    fn keep_entries(&mut self, place: &Path, names: &BTreeSet<OsString>) {
+        if names.len() > ENTRIES_MAX {
+            return;
         }
-        let names = here.union(&listed).map(Text::of).collect();
+        for name in names {
+            let entry = place.join(name);
+            if self.at(&entry).is_some() || !matches!(self.step(&entry), Ok(Step::File)) {
+                continue;
+            }
+            // One that cannot be kept stays the host's.
+            let _ = self.keep_file(&entry, ENTRY_BYTES_MAX);
+        }
+    }
+
+    fn keep_listing(&mut self, place: &Path, names: BTreeSet<Text>) -> Result<(), Why> {
         match self.at(place).cloned() {
             Some(Kept::Directory { about, .. }) => {
                 let listing = Kept::Directory { about, listing: Some(names) };

@@ -12,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
 
 /// A larger file is not pinned: 1 GiB.
@@ -75,11 +76,18 @@ pub struct Added {
 pub struct Objects {
     dir: PathBuf,
     next: AtomicU64,
+    /// Held while an index is made whose contents nothing names yet, and while what nothing names is removed.
+    making: Mutex<()>,
 }
 
 impl Objects {
     pub(super) const fn new(dir: PathBuf) -> Self {
-        Self { dir, next: AtomicU64::new(0) }
+        Self { dir, next: AtomicU64::new(0), making: Mutex::new(()) }
+    }
+
+    /// Nothing is removed, and no other index is made, until this is dropped.
+    pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where contents are, if they are here.

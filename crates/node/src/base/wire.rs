@@ -4,7 +4,8 @@
 //! base does not know its program yet. All frames are of one kind:
 //!
 //! ```text
-//! question = what u8 | digest [u8; 32] | from u64           the index (1), or contents (2) by their digest
+//! question = what u8 | digest [u8; 32] | from u64           the index (1), or contents (2) by their digest, or an edition's index (3)
+//!                                                           "have that of this edition yourself" (4): the answer has no bytes, or says why not
 //! answer   = whole u64 | bytes                              its length, and up to 256 KiB of it; the length is all ones if it is not here
 //! ```
 //!
@@ -38,6 +39,10 @@ pub enum What {
     Index,
     /// Contents.
     Contents(Digest),
+    /// The index of an edition of the server.
+    Edition(Digest),
+    /// The other side is to have it, with its contents.
+    Stage(Digest),
 }
 
 /// A question.
@@ -56,6 +61,8 @@ impl Question {
         let (what, digest) = match self.what {
             What::Index => (1, [0; 32]),
             What::Contents(digest) => (2, digest.0),
+            What::Edition(digest) => (3, digest.0),
+            What::Stage(digest) => (4, digest.0),
         };
         [&[what], &digest[..], &self.from.to_le_bytes()].concat()
     }
@@ -64,9 +71,12 @@ impl Question {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; QUESTION_BYTES] = bytes.try_into().ok()?;
+        let digest = Digest(bytes[1..33].try_into().ok()?);
         let what = match bytes[0] {
             1 => What::Index,
-            2 => What::Contents(Digest(bytes[1..33].try_into().ok()?)),
+            2 => What::Contents(digest),
+            3 => What::Edition(digest),
+            4 => What::Stage(digest),
             _ => return None,
         };
         Some(Self { what, from: u64::from_le_bytes(bytes[33..].try_into().ok()?) })
@@ -218,13 +228,14 @@ mod tests {
     #[test]
     fn questions_and_answers_are_read_as_they_were_written() {
         let digest = Digest([9; 32]);
-        for what in [What::Index, What::Contents(digest)] {
+        let all = [What::Index, What::Contents(digest), What::Edition(digest), What::Stage(digest)];
+        for what in all {
             let question = Question { what, from: 77 };
             let bytes = question.encode();
             assert_eq!(Question::decode(&bytes), Some(question));
             assert_eq!(Question::decode(&bytes[1..]), None);
         }
-        assert_eq!(Question::decode(&[3; QUESTION_BYTES]), None);
+        assert_eq!(Question::decode(&[9; QUESTION_BYTES]), None);
         for whole in [Some(3), None] {
             let answer = Answer { whole, bytes: vec![1, 2, 3] };
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));

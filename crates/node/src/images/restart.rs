@@ -48,6 +48,8 @@ pub struct Unpacked {
     body: Body,
     /// Whether the restore file is whole.
     is_whole: bool,
+    /// There are files only: the server begins.
+    ended: bool,
 }
 
 impl Restart {
@@ -56,25 +58,27 @@ impl Restart {
     /// # Errors
     /// The image cannot be used, or there is no memory.
     pub fn unpack(&self, arena: BorrowedFd<'_>) -> Result<Unpacked, RestartError> {
-        let path = self.store.path(self.index);
-        let (_, mut body) = self.store.verify(self.index)?.unpack()?;
+        let path = self.store.any_path(self.index);
+        let verified = self.store.verify(self.index)?;
+        let ended = verified.head().processes == 0;
+        let (_, mut body) = verified.unpack()?;
         let memory = memfd_create(c"skein-restore", MFdFlags::MFD_CLOEXEC);
         let mut memory = memory.map(File::from).map_err(|e| ImageError::io(&path)(e.into()))?;
-        let is_whole = !body.place_known(&memory)?;
+        let is_whole = ended || !body.place_known(&memory)?;
         if is_whole {
             body.memory(&mut memory)?;
         } else {
             Pieces::of(arena, &path)?.are(0);
         }
-        Ok(Unpacked { path, memory, body, is_whole })
+        Ok(Unpacked { path, memory, body, is_whole, ended })
     }
 }
 
 impl Unpacked {
-    /// The restore file.
+    /// The restore file; none for a server that begins on the files of one that has ended.
     #[must_use]
-    pub fn memory(&self) -> BorrowedFd<'_> {
-        self.memory.as_fd()
+    pub fn memory(&self) -> Option<BorrowedFd<'_>> {
+        (!self.ended).then(|| self.memory.as_fd())
     }
 
     /// Makes the server's files again, in the layer of one that was just started.

@@ -219,12 +219,12 @@ impl Store {
         Ok(Found { head, bytes, total_bytes, confirmed })
     }
 
-    /// Reads an image from its beginning to its end.
+    /// Reads an image from its beginning to its end, confirmed or not.
     ///
     /// # Errors
     /// It is not what was written, or no image of this store.
     pub fn verify(&self, index: LogIndex) -> Result<Verified, ImageError> {
-        Self::verify_file(&self.path(index), index, &self.owner, &mut BTreeSet::new())
+        Self::verify_file(&self.any_path(index), index, &self.owner, &mut BTreeSet::new())
     }
 
     /// `known`: packs that were verified before.

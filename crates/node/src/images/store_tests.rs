@@ -26,6 +26,8 @@ fn state(index: u64) -> ServerState {
         listening: [].into(),
         receiving: [].into(),
         paths: [].into(),
+        edition: Default::default(),
+        ended: None,
     }
 }
 

@@ -11,14 +11,14 @@ use crate::images::files::FilesPacked;
 use crate::images::incoming::{Incoming, Progress, read_part};
 use crate::server;
 use skein_image::before::{Before, Places};
-use skein_image::contents::Contents;
+use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::{Head, ImageError};
 use skein_image::take::{Figures, Source, Taken};
 use skein_image::{Copied, FilesCopied};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
-use skein_replica::server::{MemoryPlace, ServerState, Stood};
+use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -71,6 +71,21 @@ impl ImageWork {
     }
 
     pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
+        self.begin(state, |work, state| take(&work.0, &work.1, &work.2, stood, state));
+    }
+
+    /// Keeps the files that a server has left.
+    pub(super) fn keep_files(&mut self, files: Files, state: ServerState) {
+        self.begin(state, move |work, state| keep_files(&work.0, &files, state));
+    }
+
+    fn begin(
+        &mut self,
+        state: ServerState,
+        take: impl FnOnce((Store, Mailbox, Known), ServerState) -> Result<Image, String>
+        + Send
+        + 'static,
+    ) {
         if self.taking.swap(true, Ordering::Relaxed) {
             let why = "the image before it is still being written";
             return tell(&self.mailbox, ImageNews::NotTaken(why.into()));
@@ -78,7 +93,7 @@ impl ImageWork {
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let (taking, before) = (self.taking.clone(), self.before.clone());
         let take = move || {
-            let news = match take(&store, &mailbox, &before, stood, state) {
+            let news = match take((store, mailbox.clone(), before), state) {
                 Ok(image) => ImageNews::Kept(image),
                 Err(why) => ImageNews::NotTaken(why),
             };
@@ -269,7 +284,7 @@ fn take(
         owner: *store.owner(),
         index: state.index,
         term: state.term,
-        taken_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+        taken_ms: now_ms(),
         processes: figures.processes as u64,
         state_bytes: encoded.len() as u64,
         memory_bytes: memory.len(),
@@ -294,6 +309,35 @@ fn take(
         ms = begun.elapsed().as_millis() as u64
     );
     Ok(Image { state: Arc::new(state), file })
+}
+
+/// Keeps the files of a server that has ended as an image without processes.
+fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image, String> {
+    let mut packed = FilesPacked(FilesCopied::new(None, Rewritten::default()));
+    let (s, ns) = (state.wall.0 / 1_000_000_000, state.wall.0 % 1_000_000_000);
+    let time = (s.cast_signed(), ns.cast_signed());
+    server::layer(files)
+        .pack_left(&mut packed, time)
+        .map_err(|error| format!("the server's files cannot be packed: {error}"))?;
+    let (layer, _) = packed.0.finish();
+    let memory = Copied::new();
+    let encoded = state.encode();
+    let head = Head {
+        owner: *store.owner(),
+        index: state.index,
+        term: state.term,
+        taken_ms: now_ms(),
+        processes: 0,
+        state_bytes: encoded.len() as u64,
+        memory_bytes: 0,
+        layer_bytes: layer.len(),
+    };
+    let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
+    Ok(Image { state: Arc::new(state), file: written.file })
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 /// A copy of a server that stood.

@@ -301,10 +301,14 @@ impl Servers for System {
             let images = self.images.as_ref().expect("an image of this environment's");
             Restart { store: images.store().clone(), index }
         });
-        if from.is_none() && self.launcher.import().is_some() {
+        let launcher = match link.edition.about.as_str() {
+            "" => self.launcher.clone(),
+            about => self.launcher.of_edition(about),
+        };
+        if from.is_none() && launcher.import().is_some() {
             link.await_launch();
         }
-        let (launcher, passage) = (self.launcher.clone(), link.passage.clone());
+        let passage = link.passage.clone();
         let keeper = Keeper::start(launcher, arena, wake, passage, from, tell)
             .map_err(NodeError::system("start a thread for the server"))?;
         self.keeper = Some(keeper);
@@ -352,6 +356,7 @@ impl Images for System {
     fn images_at_start(&mut self) -> Vec<Image> {
         let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
         if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
+            base.follow(&image.state.edition.about);
             base.began(&image.state.start);
         }
         all
@@ -360,7 +365,12 @@ impl Images for System {
     fn take_image(&mut self, server: &Link, state: ServerState) {
         let images = self.images.as_mut().ok_or("this run has no directory for images");
         let begun = images.map_err(String::from).and_then(|images| {
-            images.take(server.stood()?, state);
+            if state.ended.is_none() {
+                images.take(server.stood()?, state);
+            } else {
+                let files = server.files.clone();
+                images.keep_files(files.ok_or("it has no private layer of files")?, state);
+            }
             Ok(())
         });
         if let Err(why) = begun {

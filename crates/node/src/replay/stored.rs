@@ -138,6 +138,12 @@ impl Stored {
         let fits = |index: &LogIndex| *index < until && index.next() >= self.first;
         for index in self.images.indices()?.into_iter().rev().filter(fits) {
             match self.images.image(index) {
+                Ok(image) if !image.state.edition.is_first() || image.state.ended.is_some() => {
+                    let number = image.state.edition.number;
+                    begin.unusable.push(format!(
+                        "the image of entry {index} is of edition {number} of the server, or of one that was upgraded there: runs begin with the first edition"
+                    ));
+                }
                 Ok(image) => {
                     begin.image = Some(image);
                     return Ok(begin);

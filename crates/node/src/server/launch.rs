@@ -37,9 +37,31 @@ pub trait Launcher: Send + Sync {
     fn import(&self) -> Option<&Import> {
         None
     }
+    /// What starts servers of another edition, which is found out at the start.
+    fn of_edition(&self, about: &str) -> Arc<dyn Launcher> {
+        Arc::new(NoEdition(about.to_owned()))
+    }
     /// Where what a server uses of its host is kept, and its program, if that is not there yet.
     fn base(&self) -> Option<(Arc<Base>, Option<Found>)> {
         None
+    }
+}
+
+/// Refuses each start: what makes servers knows no editions.
+struct NoEdition(String);
+
+impl Launcher for NoEdition {
+    fn launch(
+        &self,
+        _: BorrowedFd<'_>,
+        _: BorrowedFd<'_>,
+        _: Option<BorrowedFd<'_>>,
+    ) -> Result<Box<dyn Running>, NodeError> {
+        Err(NodeError::Edition { about: self.0.clone(), why: "it is not known here".into() })
+    }
+
+    fn program_hash(&self) -> [u8; 32] {
+        [0; 32]
     }
 }
 
@@ -185,7 +207,7 @@ fn start(
 ) -> Result<(Box<dyn Running>, Option<Unpacked>), ServerEvent> {
     let unusable = |error: RestartError| ServerEvent::NotRestored(error.to_string());
     let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
-    let restore = image.as_ref().map(Unpacked::memory);
+    let restore = image.as_ref().and_then(Unpacked::memory);
     let mut running =
         launcher.launch(arena, wake, restore).map_err(|error| ServerEvent::Failed(error.into()))?;
     let layer = running.layer();

@@ -7,6 +7,7 @@ use crate::base::work::Found;
 use crate::base::{Base, fetch};
 use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
+use crate::edition::{Commands, Spec};
 use crate::error::NodeError;
 use crate::import::Import;
 use crate::trace::Traced;
@@ -35,6 +36,7 @@ pub fn runtime_path() -> Result<PathBuf, NodeError> {
 /// Starts the configured program under the supervisor.
 #[derive(Debug)]
 pub struct ProgramLauncher {
+    config: NodeConfig,
     program: Program,
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
@@ -70,7 +72,11 @@ impl ProgramLauncher {
         if begin::asked(&config.data_dir)? == Some(0) {
             Base::forget(&config.data_dir)?;
         }
-        Self::with_base(config, fetch::filled(config)?)
+        let founded = match Commands::read(&config.data_dir)? {
+            Some(commands) => commands.founded(config)?,
+            None => config.clone(),
+        };
+        Self::with_base(&founded, fetch::filled(config)?.of_node(&founded))
     }
 
     fn with_base(config: &NodeConfig, base: Base) -> Result<Self, NodeError> {
@@ -105,6 +111,7 @@ impl ProgramLauncher {
         };
         env.push(("LD_PRELOAD".into(), runtime.into()));
         Ok(Self {
+            config: config.clone(),
             argv: program.argv(&argv),
             program,
             env,
@@ -129,6 +136,40 @@ impl ProgramLauncher {
     #[must_use]
     pub fn traced(self, traced: Traced) -> Self {
         Self { traced: Some(traced), ..self }
+    }
+}
+
+/// Starts servers of an edition; what that needs comes from other replicas if it is not here.
+struct EditionLauncher {
+    config: NodeConfig,
+    main: Arc<Base>,
+    about: String,
+}
+
+impl Launcher for EditionLauncher {
+    fn launch(
+        &self,
+        arena: BorrowedFd<'_>,
+        wake: BorrowedFd<'_>,
+        restore: Option<BorrowedFd<'_>>,
+    ) -> Result<Box<dyn Running>, NodeError> {
+        let spec = Spec::decode(&self.about)?;
+        let base = fetch::edition(&self.main, spec.base)?;
+        let mut config = self.config.clone();
+        spec.command.give(&mut config.server);
+        let launcher = ProgramLauncher::with_base(&config, base)?;
+        let hash: String = launcher.program.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        if hash != spec.program_hash {
+            let about = spec.command.line();
+            let why = "the program or a library of it is another one here; put back what the upgrade was made with, or a data directory on a file system over which the kernel stacks another".into();
+            return Err(NodeError::Edition { about, why });
+        }
+        launcher.launch(arena, wake, restore)
+    }
+
+    fn program_hash(&self) -> [u8; 32] {
+        // Peers compare that of the first edition.
+        [0; 32]
     }
 }
 
@@ -201,6 +242,11 @@ impl Launcher for ProgramLauncher {
 
     fn import(&self) -> Option<&Import> {
         self.import.as_ref()
+    }
+
+    fn of_edition(&self, about: &str) -> Arc<dyn Launcher> {
+        let (config, main) = (self.config.clone(), self.base.clone());
+        Arc::new(EditionLauncher { config, main, about: about.to_owned() })
     }
 
     fn base(&self) -> Option<(Arc<Base>, Option<Found>)> {

@@ -304,6 +304,7 @@ impl<E: Environment> Replica<E> {
             self.pulse.committed(entry.index, parsed.wall(), &self.env);
             self.started = true;
             self.images.committed(entry.payload.len() as u64);
+            self.note_upgrade(entry, &parsed)?;
             if self.has_gone_past(entry, &parsed) {
                 continue;
             }
@@ -318,6 +319,11 @@ impl<E: Environment> Replica<E> {
         for (index, asker) in self.signals.extract_if(.., |(index, _)| *index <= batch.applied) {
             // The requester may be gone.
             let _ = asker.send(Ok(index.0));
+        }
+        let reached = |asked: &mut (LogIndex, _, _)| asked.0 <= batch.applied;
+        for (index, number, asker) in self.upgrade_asked.extract_if(.., reached) {
+            // The requester may be gone.
+            let _ = asker.send(Ok((index.0, number)));
         }
         self.has_reached(batch.applied);
         Ok(())
@@ -439,6 +445,10 @@ impl<E: Environment> Replica<E> {
         if held {
             return false;
         }
+        if self.upgrades.editions.is_void(entry.index) {
+            server.feed.skip_to(entry.index.next());
+            return true;
+        }
         match server.feed.step(entry.index, Some(parsed)) {
             Step::Give => self.hand_in(entry.index, &entry.payload),
             Step::Skip => {
@@ -548,6 +558,11 @@ impl<E: Environment> Replica<E> {
         self.unsent = None;
         for (_, asker) in self.signals.drain(..) {
             let why = "another replica leads now: whether the signal arrives is not known";
+            // The requester may be gone.
+            let _ = asker.send(Err(why.into()));
+        }
+        for (.., asker) in self.upgrade_asked.drain(..) {
+            let why = "another replica leads now: 'skein status' shows whether the upgrade goes on";
             // The requester may be gone.
             let _ = asker.send(Err(why.into()));
         }

@@ -88,7 +88,7 @@ impl<E: Environment> Replica<E> {
         if !self.members.kind.can_serve() {
             return Some("it is a witness");
         }
-        if !self.slot.can_be_fed() && self.source().is_none() {
+        if !self.slot.can_be_fed() && self.begins_nowhere() {
             return Some("its server can begin nowhere without another replica's image");
         }
         if self.disk_is_full() {

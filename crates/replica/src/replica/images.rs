@@ -5,6 +5,7 @@
 
 use super::Replica;
 use super::scrub::Scrub;
+use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
 use crate::images::{Fetch, Schedule};
@@ -78,6 +79,8 @@ pub(super) struct Images {
     kept: Vec<Image>,
     /// One that was taken here, until the servers' digests at its entry or a later one were found equal: the log keeps what it covers.
     unconfirmed: Option<Image>,
+    /// The files that this replica's server left when it ended for an upgrade; unconfirmed or kept, too.
+    ended: Option<Image>,
     /// The number of them to keep.
     keep: usize,
     /// Bytes a second that are fetched at most.
@@ -114,6 +117,7 @@ impl Images {
         Self {
             kept,
             unconfirmed: None,
+            ended: None,
             keep: config.keep.max(1),
             rate: config.fetch_bytes_per_s,
             schedule: Schedule::new(config.clone(), newest),
@@ -146,12 +150,50 @@ impl Images {
         self.kept.last()
     }
 
-    /// Where a server can begin, with a log that holds the entries from `first` to `last`.
-    pub(super) fn source(&self, first: LogIndex, last: LogIndex) -> Option<Source> {
+    /// Where a server can begin, with a log that holds the entries from `first` to `last`. Files that a server left wait for the edition that begins on them.
+    pub(super) fn source(
+        &self,
+        first: LogIndex,
+        last: LogIndex,
+        editions: &Editions,
+    ) -> Option<Source> {
         let fits = |image: &&Image| image.index().next() >= first && image.index() <= last;
-        let newest =
-            self.kept.iter().rev().find(fits).map(|image| Source::Image(image.state.clone()));
-        newest.or((first <= LogIndex(1)).then_some(Source::Log))
+        let all = self.kept.iter().chain(&self.ended);
+        let Some(newest) = all.filter(fits).max_by_key(|image| image.index()) else {
+            return (first <= LogIndex(1)).then_some(Source::Log);
+        };
+        let state = newest.state.clone();
+        if state.ended.is_none() {
+            return Some(Source::Image(state));
+        }
+        let begun = editions.begun_on(state.index)?;
+        Some(Source::Files(state, begun.edition.clone()))
+    }
+
+    /// Whether an image is being taken.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.taking.is_some()
+    }
+
+    /// The files of a server that has ended become an image.
+    pub(super) fn keeps_files(&mut self, after: LogIndex, generation: u64, now: Duration) {
+        let copied = Some(Duration::ZERO);
+        self.taking = Some(Taking { after, generation, since: now, stood: Some(now), copied });
+    }
+
+    fn newest_is_files(&self) -> bool {
+        self.newest().is_some_and(|image| image.state.ended.is_some())
+    }
+
+    /// Whether those of that entry are kept.
+    pub(super) fn has_ended_at(&self, index: LogIndex) -> bool {
+        self.ended.as_ref().is_some_and(|image| image.index() == index)
+    }
+
+    /// They are of no use: answers their entry, at which nothing else refers to them.
+    pub(super) fn forget_ended(&mut self) -> Option<LogIndex> {
+        let index = self.ended.take()?.index();
+        self.unconfirmed.take_if(|image| image.index() == index).map(|_| index)
     }
 
     /// Whether the server must not have the entry at `index` yet.
@@ -217,7 +259,14 @@ pub(super) fn of_this_log<E: Environment>(env: &mut E, consensus: &Consensus) ->
 impl<E: Environment> Replica<E> {
     /// Where a server can begin.
     pub(super) fn source(&self) -> Option<Source> {
-        self.images.source(self.consensus.first_index(), self.consensus.last_index())
+        let (first, last) = (self.consensus.first_index(), self.consensus.last_index());
+        self.images.source(first, last, &self.upgrades.editions)
+    }
+
+    /// Whether a server can begin nowhere, and not because files that one has left wait for their edition.
+    pub(super) fn begins_nowhere(&self) -> bool {
+        let waits = self.images.ended.is_some() || self.images.newest_is_files();
+        !waits && self.source().is_none()
     }
 
     /// A request for an image, now.
@@ -324,6 +373,9 @@ impl<E: Environment> Replica<E> {
         let (after, generation) = (server.feed.given(), server.generation);
         if self.images.taking.is_some() {
             return Err("an image is being taken already".into());
+        }
+        if let Some(why) = self.upgrade_is_under_way() {
+            return Err(why);
         }
         if self.images.newest().is_some_and(|newest| newest.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
@@ -457,6 +509,7 @@ impl<E: Environment> Replica<E> {
         if taken.is_none() {
             return self.image_confirmed(image);
         }
+        self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
         if let Some(other) = self.images.unconfirmed.replace(image) {
             self.env.remove_image(other.index(), false);
         }
@@ -468,7 +521,12 @@ impl<E: Environment> Replica<E> {
     /// The servers may have been found equal since an image was taken.
     pub(super) fn confirm_image(&mut self) {
         let (agreed, alone) = (self.compare.agreed, self.nobody_compares(self.images.came));
-        let confirmed = |image: &mut Image| alone || image.index() <= agreed;
+        // Files wait for their edition: what counts at a start has one.
+        let editions = &self.upgrades.editions;
+        let is_of_use = |image: &Image| {
+            image.state.ended.is_none() || editions.begun_on(image.index()).is_some()
+        };
+        let confirmed = |image: &mut Image| (alone || image.index() <= agreed) && is_of_use(image);
         if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
             self.env.confirm_image(image.index());
             self.image_confirmed(image);
@@ -534,6 +592,7 @@ impl<E: Environment> Replica<E> {
 
     fn give_up_image(&mut self, index: LogIndex, damaged: bool) {
         self.env.remove_image(index, damaged);
+        self.images.ended.take_if(|image| image.index() == index);
         self.images.kept.retain(|kept| kept.index() != index);
         self.images.tries.remove(&index);
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
@@ -545,6 +604,7 @@ impl<E: Environment> Replica<E> {
     /// This replica has no server any more: nothing confirms an image that is not confirmed.
     pub(super) fn forget_unconfirmed(&mut self) {
         if let Some(image) = self.images.unconfirmed.take() {
+            self.images.ended.take_if(|ended| ended.index() == image.index());
             self.env.remove_image(image.index(), false);
         }
     }
@@ -706,7 +766,7 @@ impl<E: Environment> Replica<E> {
 
     /// A server that can begin nowhere needs an image.
     fn look_for_need(&mut self) {
-        if self.members.kind.can_serve() && self.source().is_none() {
+        if self.members.kind.can_serve() && self.begins_nowhere() {
             self.need_image(LogIndex(self.consensus.first_index().0 - 1));
         }
     }

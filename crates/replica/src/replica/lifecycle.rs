@@ -7,6 +7,7 @@
 //! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So both are done beside the
 //! replica, the next server's from the end of the one before on.
 
+use super::upgrade::ENDS_WITHIN;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
 use crate::config::OnExit;
@@ -112,14 +113,24 @@ impl<E: Environment> Replica<E> {
     fn server_ended(&mut self, status: i32) {
         let (index, pid) = self.server().map_or_else(Default::default, |s| (s.admitted, s.pid));
         let how = how(status);
-        self.slot.note_end(index, status);
         tracing::warn!(event = "server_ended", index = index.0, status, how, pid);
+        if self.ended_for_upgrade(index, status) {
+            self.tell_end(index, status, ENDS_WITHIN);
+            self.slot.keeps_leadership();
+            return;
+        }
+        self.slot.note_end(index, status);
         self.report_end(index, status);
     }
 
     /// Tells the others its end, which their servers may share.
     fn report_end(&mut self, index: LogIndex, status: i32) {
-        self.vacate(EXIT_WAIT);
+        self.tell_end(index, status, EXIT_WAIT);
+    }
+
+    /// As [`report_end`](Self::report_end); the next server is due after `wait`.
+    fn tell_end(&mut self, index: LogIndex, status: i32, wait: Duration) {
+        self.vacate(wait);
         self.ends.again = self.ends.own.replace((index, status)) == Some((index, status));
         if self.members.voters.contains(&self.own) {
             self.ends.exits.ended(self.own, (index, status));
@@ -162,6 +173,12 @@ impl<E: Environment> Replica<E> {
         self.ends.exits.survived(index);
     }
 
+    /// Servers' ends before this entry are explained: another edition begins with it.
+    pub(super) fn ends_before(&mut self, index: LogIndex) {
+        self.ends.exits.survived(LogIndex(index.0.saturating_sub(1)));
+        self.ends.again = false;
+    }
+
     /// Tells the others when this replica's server lives on where one ended.
     fn tell_survival(&mut self) {
         let survived = self.survived();
@@ -194,7 +211,9 @@ impl<E: Environment> Replica<E> {
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
         // Of those that can have a server.
-        let common = self.ends.exits.common(self.members.can_serve());
+        let upgrades = self.upgrades.editions.under_way().is_some();
+        let replicas = if upgrades { self.servers() } else { self.members.can_serve() };
+        let common = self.ends.exits.common(replicas);
         let Some(common) = common.or_else(|| self.ended_again_alone()) else {
             self.ends.common_since = None;
             return;
@@ -208,6 +227,9 @@ impl<E: Environment> Replica<E> {
             return;
         }
         self.ends.common_since = None;
+        if self.upgrade_follows(end) {
+            return;
+        }
         let repeated = self.ends.last == Some(index);
         self.ends.last = Some(index);
         let how = how(status);
@@ -242,6 +264,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn tend_server(&mut self) -> Result<(), ReplicaError> {
         self.follow_kind();
         self.end_in_order()?;
+        self.tend_upgrade();
         if self.slot.has_process() {
             self.tell_survival();
         }
@@ -302,7 +325,9 @@ impl<E: Environment> Replica<E> {
         self.compare.held.clear();
         self.compare.dispute.rebuilt();
         self.roots.forget();
-        self.metrics.rebuilds.inc();
+        if !matches!(source, Source::Files(..)) {
+            self.metrics.rebuilds.inc();
+        }
         if self.lead.is_some() && succeeds {
             // Alone, or no replica took over: the clients' connections end, in order.
             self.gateway.reset_all_in_order();
@@ -363,7 +388,7 @@ impl<E: Environment> Replica<E> {
 }
 
 /// A wait status in words.
-fn how(status: i32) -> String {
+pub(super) fn how(status: i32) -> String {
     match status & 0x7f {
         0 => format!("exit status {}", status >> 8 & 0xff),
         signal => format!("signal {signal}"),

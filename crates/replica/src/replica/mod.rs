@@ -39,6 +39,7 @@ mod snapshot;
 mod spin;
 mod standstill;
 mod unhurried;
+pub mod upgrade;
 
 use crate::agreement::deferred_sync::DeferredSync;
 use crate::agreement::gather::{Cost, Gather};
@@ -74,6 +75,7 @@ pub use standstill::{STANDS, STANDS_ON, Standing};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use upgrade::Upgrades;
 
 /// A turn counts no more than this and one: the others' silence is known only while this thread runs. Otherwise a thread that waited for a busy machine's processor
 /// would take its own pause for theirs.
@@ -136,6 +138,8 @@ pub enum Command {
     Checkpoint(CheckpointReply),
     /// Remove the image of this entry.
     RemoveImage(LogIndex, oneshot::Sender<Result<(), String>>),
+    /// Have the servers end, for another edition to follow; answers when that is committed.
+    Upgrade(upgrade::Wanted, upgrade::Reply),
     /// Change the members.
     Members(Request, oneshot::Sender<Answer>),
     /// Hand leadership to this replica, or to any.
@@ -240,6 +244,9 @@ pub struct Replica<E: Environment> {
     /// The server must stop at an entry.
     standstill: Option<Standstill>,
     images: images::Images,
+    upgrades: Upgrades,
+    /// Requesters that wait for an upgrade to be committed, with its entry and its edition's number.
+    upgrade_asked: Vec<(LogIndex, u64, upgrade::Reply)>,
     rounds: Rounds,
     compare: Comparison,
     roots: Roots,
@@ -260,12 +267,14 @@ impl<E: Environment> Replica<E> {
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
         let kept = images::of_this_log(&mut env, &consensus);
         consensus.hold_images(kept.iter().map(Image::index));
-        let images = images::Images::new(&config.checkpoint, kept);
         let (first, last) = (consensus.first_index(), consensus.last_index());
-        let source = images.source(first, last);
+        let mut upgrades = Upgrades::new(&kept, first);
+        upgrades.read(&consensus, &mut env)?;
+        let images = images::Images::new(&config.checkpoint, kept);
+        let source = images.source(first, last, &upgrades.editions);
         // Virtual time continues from there even if no entry is left of the log.
         let imaged = match &source {
-            Some(Source::Image(state)) => Some(state.wall),
+            Some(Source::Image(state) | Source::Files(state, _)) => Some(state.wall),
             _ => None,
         };
         let slot = match (server, source) {
@@ -331,6 +340,8 @@ impl<E: Environment> Replica<E> {
             health: Health::new(others),
             standstill: None,
             images,
+            upgrades,
+            upgrade_asked: Vec::new(),
             rounds: Rounds::default(),
             compare: Comparison::default(),
             roots: Roots::default(),
@@ -604,6 +615,7 @@ impl<E: Environment> Replica<E> {
                     Err(why) => drop(reply.send(Err(why))),
                 }
             }
+            Command::Upgrade(wanted, reply) => self.ask_for_upgrade(wanted, reply),
             Command::Members(request, reply) => self.requested(&request, reply),
             Command::Checkpoint(reply) => self.checkpoint(reply),
             Command::RemoveImage(index, reply) => {
@@ -644,6 +656,7 @@ impl<E: Environment> Replica<E> {
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
         rest.at(self.images_wake());
+        rest.at(self.upgrade_wake());
         rest.at(self.removal_wake());
         rest.at(self.followers_wake());
         rest.at(self.env.answering_wake(self.now));
@@ -693,12 +706,18 @@ fn begin<E: Environment>(
 ) -> Result<Option<WallNs>, ReplicaError> {
     let state = match source {
         Source::Log => None,
-        Source::Image(state) => Some(state),
+        Source::Image(state) => {
+            tracing::info!(event = "restoring", index = state.index.0);
+            server.continue_from(state);
+            Some(state)
+        }
+        Source::Files(state, edition) => {
+            let (number, since, index) = (edition.number, edition.since, state.index.0);
+            tracing::info!(event = "edition", number, since, index);
+            server.begin_edition(state, edition.clone());
+            Some(state)
+        }
     };
-    if let Some(state) = state {
-        tracing::info!(event = "restoring", index = state.index.0);
-        server.continue_from(state);
-    }
     env.start(server, state.map(|state| state.index))?;
     Ok(state.map(|state| state.wall))
 }

@@ -174,11 +174,22 @@ impl<E: Environment> Replica<E> {
     /// Publishes the server's listening ports; only a leader that serves accepts clients.
     pub(super) fn follow_ports(&mut self) -> Result<(), ReplicaError> {
         let serves = self.lead.as_ref().is_some_and(Lead::serves);
+        let to_come = self.ports_to_come();
         let none = BTreeSet::new();
         let server = self.slot.link();
         let (listening, receiving) =
             server.map_or((&none, &none), |server| (&server.listening, &server.receiving));
-        self.env.publish(listening, receiving, serves)?;
+        match to_come {
+            None => self.env.publish(listening, receiving, serves)?,
+            // Clients wait until the new edition's server listens.
+            Some(plan) => {
+                let any = |port: &u16| SockAddr::v4([0; 4], *port);
+                let missing = |at: &SockAddr| listening.iter().all(|has| has.port != at.port);
+                let to_come = plan.ports.iter().map(any).filter(missing);
+                let all = listening.iter().copied().chain(to_come).collect();
+                self.env.publish(&all, receiving, false)?;
+            }
+        }
         self.tell_places();
         Ok(())
     }

@@ -80,6 +80,7 @@ impl<E: Environment> Replica<E> {
                 trapped_places: header
                     .map_or_else(Default::default, |h| trapped_places(h.places.seen())),
                 first_entry: self.consensus.first_index().0,
+                edition: self.edition_status(),
                 images: self.images.status(),
                 counts: Counts {
                     peer_out_bytes,

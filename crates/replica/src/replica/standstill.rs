@@ -115,6 +115,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn is_held_before(&self, index: LogIndex) -> bool {
         self.standstill.as_ref().is_some_and(|held| index > held.after)
             || self.images.holds_before(index)
+            || self.is_another_editions(index)
     }
 
     /// When a standstill ends by itself.

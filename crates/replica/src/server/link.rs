@@ -3,6 +3,7 @@
 //! Owns one generation's arena, its rings' node ends, the position in the log and the digest of its output. Trusts
 //! nothing that the server wrote: impossible data make the server [`Broken`], never the node.
 
+use crate::editions::Edition;
 use crate::error::ReplicaError;
 use crate::server::ahead::Ahead;
 use crate::server::feed::Feed;
@@ -114,6 +115,8 @@ pub struct Link {
     wall: WallNs,
     /// The paths of its host's files that were agreed on.
     paths: BTreeSet<Vec<u8>>,
+    /// What it is started as.
+    pub edition: Arc<Edition>,
 }
 
 impl Link {
@@ -188,6 +191,7 @@ impl Link {
             start: Vec::new(),
             wall: WallNs(0),
             paths: BTreeSet::new(),
+            edition: Arc::default(),
         })
     }
 
@@ -203,9 +207,27 @@ impl Link {
         self.start.clone_from(&state.start);
         self.paths.clone_from(&state.paths);
         self.wall = state.wall;
+        self.edition = Arc::new(state.edition.clone());
         self.passage.gives(index);
         self.passage.committed(index);
         self.restoring = Some(index);
+    }
+
+    /// Before its server is started: it begins an edition, on the files that another one left after the entry of `state`. The edition's first entry is its own.
+    pub fn begin_edition(&mut self, state: &ServerState, edition: Arc<Edition>) {
+        let index = state.index;
+        assert_eq!(self.feed, Feed::default(), "a link whose server was given nothing");
+        self.feed = Feed::after(index);
+        // What is in between was for the servers before.
+        self.feed.skip_to(LogIndex(edition.since));
+        // The server that executed that entry has not lived on.
+        (self.admitted, self.settled) = (index, LogIndex(index.0.saturating_sub(1)));
+        self.digest.continue_from(index, &state.digest);
+        self.wall = state.wall;
+        self.passage.gives(index);
+        self.passage.committed(index);
+        self.edition = edition;
+        self.await_launch();
     }
 
     /// From its start on, until it is [launched](Self::launched), its server is given nothing.
@@ -233,6 +255,8 @@ impl Link {
             listening: self.listening.clone(),
             receiving: self.receiving.clone(),
             paths: self.paths.clone(),
+            edition: (*self.edition).clone(),
+            ended: None,
         }
     }
 

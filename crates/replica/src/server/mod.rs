@@ -17,6 +17,7 @@ pub use passage::Passage;
 pub use slot::Slot;
 pub use state::ServerState;
 
+use crate::editions::Edition;
 use crate::error::ReplicaError;
 use skein_arena::Sizes;
 use std::any::Any;
@@ -33,6 +34,8 @@ pub enum Source {
     Log,
     /// Where an image was taken, of which this is known.
     Image(Arc<ServerState>),
+    /// With the first entry of this edition, on the files that a server left of which this is known.
+    Files(Arc<ServerState>, Arc<Edition>),
 }
 
 /// An event of a server's process.

@@ -242,6 +242,20 @@ impl Slot {
         }
     }
 
+    /// The next one follows at this time, as soon as it can: no failure, and nothing for another leader.
+    pub const fn hasten(&mut self, now: Duration) {
+        if let State::None(Vacancy::Due { again, handed_over, .. }) = &mut self.state {
+            (*again, *handed_over) = (now, true);
+        }
+    }
+
+    /// Another leader would have no server, either.
+    pub const fn keeps_leadership(&mut self) {
+        if let State::None(Vacancy::Due { handed_over, .. }) = &mut self.state {
+            *handed_over = true;
+        }
+    }
+
     /// Whether the arena of the next generation is to be made now, and its number. It counts as being made then.
     pub fn wants_arena(&mut self) -> Option<u64> {
         if !matches!(self.next, Next::None) {

@@ -1,5 +1,6 @@
 //! What a replica knows of its server at an entry, beside the server itself: a part of an image, from which another server continues.
 
+use crate::editions::Edition;
 use crate::verdicts::digest::DigestState;
 use serde::{Deserialize, Serialize};
 use skein_model::{ConnId, LogIndex, SockAddr, Term, WallNs};
@@ -26,6 +27,10 @@ pub struct ServerState {
     pub receiving: BTreeSet<SockAddr>,
     /// The paths of the host's files that were agreed on.
     pub paths: BTreeSet<Vec<u8>>,
+    /// What it was started as.
+    pub edition: Edition,
+    /// It has ended with this status: there are its files, on which the next edition begins, and no processes.
+    pub ended: Option<i32>,
 }
 
 /// The form in which it is stored.
@@ -42,6 +47,10 @@ struct Stored {
     listening: Vec<Address>,
     receiving: Vec<Address>,
     paths: Vec<Vec<u8>>,
+    #[serde(default, skip_serializing_if = "Edition::is_first")]
+    edition: Edition,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<i32>,
 }
 
 /// IP address, port, and whether the socket is an IPv6 one.
@@ -71,6 +80,8 @@ impl ServerState {
             listening: stored(&self.listening),
             receiving: stored(&self.receiving),
             paths: self.paths.iter().cloned().collect(),
+            edition: self.edition.clone(),
+            ended: self.ended,
         };
         serde_json::to_vec(&stored).expect("numbers and lists have a JSON form")
     }
@@ -90,6 +101,8 @@ impl ServerState {
             listening: read(stored.listening),
             receiving: read(stored.receiving),
             paths: stored.paths.into_iter().collect(),
+            edition: stored.edition,
+            ended: stored.ended,
         })
     }
 }
@@ -110,10 +123,17 @@ mod tests {
             listening: [SockAddr::v4([127, 0, 0, 1], 6379)].into(),
             receiving: [SockAddr::v6([9; 16], 53)].into(),
             paths: [b"/etc/\xff".to_vec()].into(),
+            edition: Edition { number: 2, since: 60, about: "two".into() },
+            ended: Some(9),
         };
         let bytes = state.encode();
-        assert_eq!(ServerState::decode(&bytes), Some(state));
+        assert_eq!(ServerState::decode(&bytes).as_ref(), Some(&state));
         assert_eq!(ServerState::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(ServerState::decode(b"{}"), None);
+        // The form is that of before there were editions, as long as there is one.
+        let first = ServerState { edition: Edition::default(), ended: None, ..state };
+        let text = String::from_utf8(first.encode()).unwrap();
+        assert!(!text.contains("edition") && !text.contains("ended"), "{text}");
+        assert_eq!(ServerState::decode(text.as_bytes()), Some(first));
     }
 }

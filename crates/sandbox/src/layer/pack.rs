@@ -26,7 +26,7 @@ pub(super) struct Walk<'a, 'b> {
     /// Files with several names: device and number, and the first of these.
     links: HashMap<(u64, u64), Vec<u8>>,
     /// What becomes of a file's attributes.
-    shape: fn(&mut Attributes),
+    shape: Box<dyn Fn(&mut Attributes)>,
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
@@ -34,8 +34,11 @@ impl<'a, 'b> Walk<'a, 'b> {
         Self::shaped(out, |_| ())
     }
 
-    pub(super) fn shaped(out: &'a mut Packer<'b>, shape: fn(&mut Attributes)) -> Self {
-        Self { out, links: HashMap::new(), shape }
+    pub(super) fn shaped(
+        out: &'a mut Packer<'b>,
+        shape: impl Fn(&mut Attributes) + 'static,
+    ) -> Self {
+        Self { out, links: HashMap::new(), shape: Box::new(shape) }
     }
 
     /// Packs the entries below `place`, which the server knows as `path`, that `changed` is true for.
@@ -75,7 +78,9 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// The directory that is an overlay's top.
     pub(super) fn top(&mut self, place: &Path, path: &Path) -> io::Result<()> {
         let meta = fs::metadata(place)?;
-        self.put(Kind::Directory, path, Vec::new(), attributes::of(&place.join("."), &meta)?)
+        let mut attributes = attributes::of(&place.join("."), &meta)?;
+        (self.shape)(&mut attributes);
+        self.put(Kind::Directory, path, Vec::new(), attributes)
     }
 
     fn put(

@@ -101,7 +101,7 @@ impl Packs for Plain<'_> {
 pub fn pack_tree(dir: &Path, out: &mut dyn Write) -> io::Result<Amount> {
     let mut plain = Plain(out);
     let mut packer = Packer::new(&mut plain)?;
-    let shape = if geteuid().is_root() { without_access } else { own };
+    let shape: fn(&mut Attributes) = if geteuid().is_root() { without_access } else { own };
     let mut walk = pack::Walk::shaped(&mut packer, shape);
     let mut amount = Amount::default();
     walk.below(dir, Path::new("/"), &mut |_, meta| {
