@@ -427,7 +427,11 @@ impl Servers for Around {
             }
             Some(index) => {
                 let program = self.imaged.get(&index).expect("an image that is there").clone();
-                Scripted::start(link, program, Some(index))
+                // On the files that another one has left.
+                let begins = link.edition.since > index.0;
+                let program =
+                    if begins { program.of_edition(&link.edition.about) } else { program };
+                Scripted::start(link, program, (!begins).then_some(index))
             }
         };
         self.wishes.push(Wish::Start(Box::new(server)));

@@ -6,6 +6,7 @@ use crate::keeper::Keeper;
 use crate::options::{Break, Plan};
 use crate::promises::{Kept, Unsynced};
 use crate::scripted::Scripted;
+use crate::server::RegisterServer;
 use crate::shelf::Shelf;
 use crate::wire::Wire;
 use skein_log::disk::sim::{SimDisk, SimRng};
@@ -85,6 +86,8 @@ pub struct Process {
     pub executed_us: u64,
     /// The last generation of it that was made to answer otherwise than the others; 0: none.
     pub differs: u64,
+    /// What the last server left when it ended.
+    pub left: Option<RegisterServer>,
     /// The servers' printed output, on its way to an operator.
     pub keeper: Keeper,
     /// The clients that were accepted or wait to be.
@@ -316,6 +319,7 @@ impl Process {
             executed: LogIndex(0),
             executed_us: now_us,
             differs: 0,
+            left: None,
             keeper: Keeper::default(),
             clients: Vec::new(),
             calls: Vec::new(),

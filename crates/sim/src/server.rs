@@ -5,6 +5,7 @@
 //! - `L bytes` answers a line of that length;
 //! - `E` answers `OK` and closes the connection, `Q bytes` does so after a line of that length;
 //! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
+//! - signal 15 ends it in order; its registers are in files, and the server of the next edition has them;
 //! - `X status` ends it, `K signal` kills it, and `D` makes it write impossible data into its arena.
 //!
 //! A datagram is answered by one. The timer is due at an interval of virtual time, counts its expirations, and sends a datagram, too,
@@ -16,6 +17,13 @@
 use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr, Term};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The signal by which it ends; others mean nothing to it.
+pub const ENDS: u8 = 15;
+/// An edition whose server ends at once,
+pub const BROKEN: &str = "broken";
+/// and one whose server never listens.
+pub const SILENT: &str = "silent";
 
 /// Its port for connections and datagrams.
 pub const PORT: u16 = 7000;
@@ -126,6 +134,8 @@ pub struct RegisterServer {
     pub lies: bool,
     /// Its answers have other bytes than those of others, and the same meaning.
     pub differs: bool,
+    /// What it was started as.
+    edition: String,
     /// It has given one.
     pub differed: bool,
     /// Its memory has what others' have not, and no answer shows it.
@@ -137,6 +147,20 @@ impl RegisterServer {
     #[must_use]
     pub fn new(timer_ns: u64, timer_speaks: u64) -> Self {
         Self { timer_ns, timer_speaks, ..Self::default() }
+    }
+
+    /// The files that it leaves when it ends: nothing else does a server of the next edition have.
+    #[must_use]
+    pub fn left(&self) -> Self {
+        let (registers, written) = (self.registers.clone(), self.written.clone());
+        let timer = Self::new(self.timer_ns, self.timer_speaks);
+        Self { registers, written, twice: self.twice, ..timer }
+    }
+
+    /// The same as an edition.
+    #[must_use]
+    pub fn of_edition(self, about: &str) -> Self {
+        Self { edition: about.to_owned(), ..self }
     }
 
     /// As it is in an image: what is wrong with it is not.
@@ -165,7 +189,18 @@ impl RegisterServer {
         }
         for record in entry.records() {
             match record {
+                Record::Signal { number } if number == ENDS => {
+                    self.ended = Some(0);
+                    put(ring, &OutFrame::Exit { status: 0 });
+                }
+                Record::Start(_) if self.edition == BROKEN => {
+                    self.ended = Some(1 << 8);
+                    put(ring, &OutFrame::Exit { status: 1 << 8 });
+                }
+                Record::Start(_) if self.edition == SILENT => {}
                 Record::Start(_) => {
+                    // Servers of different editions are told apart by what they say.
+                    self.clock += 1000 * self.edition.len() as u64;
                     let addr = SockAddr::v4([0, 0, 0, 0], PORT);
                     put(ring, &OutFrame::Listen { addr });
                     put(ring, &OutFrame::ListenDatagram { addr });

@@ -9,6 +9,7 @@ use crate::scripted::Scripted;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
 use skein_replica::config::Kind;
+use skein_replica::editions::Outcome;
 use skein_replica::error::ExitReason;
 use std::collections::BTreeSet;
 
@@ -29,6 +30,12 @@ const LATE_ON_FOLLOWERS_US: u64 = 3_500_000;
 const ENDED_WITHIN_US: u64 = 10_000_000;
 /// The time for a client that asks for it.
 const ASK_AGAIN_US: u64 = 500_000;
+
+/// Whether an upgrade is under way, as far as this replica knows.
+fn upgrades(process: &Process) -> bool {
+    let upgrades = process.replica.snapshot().replica.edition.upgrades;
+    upgrades.iter().any(|(_, outcome)| matches!(outcome, Outcome::Ending | Outcome::Starting))
+}
 
 impl World {
     /// Whether it is over: after the last fault.
@@ -160,6 +167,7 @@ impl World {
                 Kind::Witness => !process.server_lives && !leads,
             };
             as_it_should
+                && !upgrades(process)
                 && process.replica.applied() >= goal
                 && process.replica.consensus().role() != Role::Learner
         };

@@ -3,6 +3,7 @@
 use super::{Event, World};
 use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
+use crate::server::{BROKEN, ENDS, SILENT};
 use crate::shelf::Shelf;
 use skein_log::Durability;
 use skein_log::disk::Disk;
@@ -10,9 +11,11 @@ use skein_log::disk::sim::{Faults, SimDisk, SimRng};
 use skein_model::LogIndex;
 use skein_replica::config::Kind;
 use skein_replica::majority;
+use skein_replica::replica::upgrade::Wanted;
 use skein_replica::replica::{Command, Inbox};
 use skein_replica::status::ReplicaState;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 const SEGFAULT: i32 = 11;
 
@@ -155,6 +158,7 @@ impl World {
             13 => self.lose_some(),
             14 if self.others_servers_run(id) && self.can_do_without(id) => self.rave(id),
             15 if self.is_whole() && self.can_do_without(id) => self.rot(id),
+            16 if self.rng.chance(50) => return self.upgrade(id),
             16 => return self.signal(id),
             17 => self.differ(id),
             18 if self.may_rot(id) => self.rot_image(id),
@@ -172,6 +176,22 @@ impl World {
         self.signals.push(answer);
         let life = self.life(id);
         self.tell(life, Inbox::Command(Command::Signal(1, reply)))
+    }
+
+    /// An operator upgrades the server, perhaps to one that does not come up, or by a signal that does not end it.
+    fn upgrade(&mut self, id: u64) -> Result<(), String> {
+        if self.machines[&id].stopped {
+            return Ok(());
+        }
+        let about = ["", "second", "another", "some other", BROKEN, SILENT];
+        let about = about[self.rng.below(about.len() as u64) as usize].to_owned();
+        let signal = if self.rng.chance(80) { ENDS } else { 1 };
+        let wait = Duration::from_millis(200 + self.rng.below(1300));
+        self.trace(|| format!("{id}: upgrade to '{about}' by signal {signal}"));
+        let (reply, _) = oneshot::channel();
+        let life = self.life(id);
+        let wanted = Wanted { about, wait, signal };
+        self.tell(life, Inbox::Command(Command::Upgrade(wanted, reply)))
     }
 
     fn transfer(&mut self, id: u64, to: u64) -> Result<(), String> {

@@ -23,6 +23,7 @@ impl World {
     pub(super) fn do_image(&mut self, life: Life, wish: Wish) {
         let id = life.replica;
         match wish {
+            Wish::Take(state) if state.ended.is_some() => self.keep_files(life, *state),
             Wish::Take(state) => {
                 let process = self.machines[&id].process.as_ref().expect("it runs");
                 let generation = process.server.as_ref().map_or(0, |server| server.generation);
@@ -55,6 +56,21 @@ impl World {
             Wish::Receive(file, from, bytes) => self.receive(life, file, from, bytes),
             Wish::Arena(..) | Wish::Start(_) | Wish::Kill => unreachable!("not about images"),
         }
+    }
+
+    /// What a server has left becomes an image.
+    fn keep_files(&mut self, life: Life, state: ServerState) {
+        let process = self.machines[&life.replica].process.as_ref().expect("it runs");
+        let program = process.left.clone().expect("a server has ended");
+        let index = state.index;
+        self.trace(|| format!("{}: keeps files of entry {index}", life.replica));
+        let holds = Imaged { state: Arc::new(state), program, differs: false };
+        let bytes = 1 + self.rng.below(BYTES);
+        let file = ImageFile { index, bytes, digest: self.images.len() as u128 + 1 };
+        self.images.push(holds.clone());
+        let delay = 1 + self.rng.below(WRITE_US);
+        let image = Shelved { file, holds, confirmed: false, rotten: false };
+        self.schedule(delay, Event::ImageWritten(life, Box::new(image)));
     }
 
     pub(super) fn image_copied(

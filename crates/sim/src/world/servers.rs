@@ -69,6 +69,7 @@ impl World {
         process.server_lives = false;
         let Some(mut server) = process.server.take() else { return };
         process.keeper.add(&mut server.printed);
+        process.left = Some(server.program.left());
         self.trace(|| format!("{id}: server {} ends by {status}", server.generation));
         if self.options.broken != Some(Break::SilentEnd) {
             self.schedule(500, Event::ServerEnded(life, server.generation, status));
