@@ -5,6 +5,7 @@
 mod base;
 mod checkpoint;
 mod members;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -19,6 +20,7 @@ use skein_replica::outgoing::{NoRule, Rule};
 pub use base::{BaseArgs, BaseListArgs, BaseTask};
 pub use checkpoint::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
 pub use members::{JoinArgs, MembersArgs, MembersTask};
+pub use upgrade::UpgradeArgs;
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 
@@ -71,6 +73,9 @@ pub enum Command {
     Logs(LogsArgs),
     /// Send a signal to the server, at the same point on all replicas
     Signal(SignalArgs),
+    /// Change the server's program, arguments, environment or files of the host, and keep its data: all replicas' servers end and begin again at the same
+    /// point, and the former one comes back if the new one does not come up (exit: 0 done, 1 undone, 2 refused or cannot tell, 3 not running)
+    Upgrade(UpgradeArgs),
     /// Stop a running cluster in order
     Stop(StopArgs),
 }

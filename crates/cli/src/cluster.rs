@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use skein_node::base::Base;
 use skein_node::base::index::Command;
 use skein_node::config::Kind;
+use skein_node::edition::{self, Commands};
 use skein_node::{NodeError, begin, durable, import};
 use skein_sandbox::Program;
 
@@ -229,33 +230,18 @@ impl DataDir {
         pinned: Option<&str>,
     ) -> Result<(), Failure> {
         let refuse = |why: String, fix: &str| Err(Failure::new(what(&self.path), why, fix));
-        if kept.program != wanted.program {
-            return refuse(
-                format!("its log was made by {}, not by {}", kept.program, wanted.program),
-                OTHER,
-            );
-        }
-        if kept.args != wanted.args {
-            let was = line(&kept.args);
-            return refuse(
-                format!("its log was made with the arguments [{was}]"),
-                "give the same ones",
-            );
-        }
-        if ![Some(wanted.program_hash.as_str()), pinned].contains(&Some(&kept.program_hash)) {
-            return refuse(
-                format!("{} or a library of it has changed since its log was made", kept.program),
-                "restore that version, or choose another --data DIR",
-            );
-        }
-        if kept.env != wanted.env || kept.cwd != wanted.cwd {
-            let difference = if kept.cwd == wanted.cwd {
-                let was: Vec<String> = kept.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                format!("the environment {}", line(&was))
-            } else {
-                format!("the working directory {}", kept.cwd.display())
+        let upgraded = self.upgraded()?;
+        let is_current = upgraded.as_ref().is_some_and(|commands| {
+            let command = edition::Command {
+                program: wanted.program.clone(),
+                args: wanted.args.clone(),
+                env: wanted.env.clone(),
+                cwd: wanted.cwd.clone(),
             };
-            return refuse(format!("its log was made with {difference}"), "give the same");
+            command == commands.current
+        });
+        if !is_current {
+            self.compare_commands(kept, wanted, pinned, upgraded.as_ref())?;
         }
         if wanted.import.is_some() && kept.import != wanted.import {
             let began = kept.import.as_ref().map_or_else(
@@ -287,6 +273,65 @@ impl DataDir {
             return refuse("its log was made with another quantum or nclock".into(), &fix);
         }
         Ok(())
+    }
+
+    /// Whether the log was made by this command; `upgraded`: what it is called by now.
+    fn compare_commands(
+        &self,
+        kept: &Identity,
+        wanted: &Identity,
+        pinned: Option<&str>,
+        upgraded: Option<&Commands>,
+    ) -> Result<(), Failure> {
+        let refuse = |why: String, fix: &str| {
+            let why = match upgraded {
+                Some(commands) => format!(
+                    "its command is '{}'{}, and {why}",
+                    commands.current.line(),
+                    commands.since()
+                ),
+                None => why,
+            };
+            let fix = format!("{fix}; 'skein upgrade' changes the command of a running cluster");
+            Err(Failure::new(what(&self.path), why, fix))
+        };
+        if kept.program != wanted.program {
+            return refuse(
+                format!("its log was made by {}, not by {}", kept.program, wanted.program),
+                OTHER,
+            );
+        }
+        if kept.args != wanted.args {
+            let was = line(&kept.args);
+            return refuse(
+                format!("its log was made with the arguments [{was}]"),
+                "give the same ones",
+            );
+        }
+        if ![Some(wanted.program_hash.as_str()), pinned].contains(&Some(&kept.program_hash)) {
+            return refuse(
+                format!("{} or a library of it has changed since its log was made", kept.program),
+                "restore that version, or choose another --data DIR",
+            );
+        }
+        if kept.env != wanted.env || kept.cwd != wanted.cwd {
+            let difference = if kept.cwd == wanted.cwd {
+                let was: Vec<String> = kept.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                format!("the environment {}", line(&was))
+            } else {
+                format!("the working directory {}", kept.cwd.display())
+            };
+            return refuse(format!("its log was made with {difference}"), "give the same");
+        }
+        Ok(())
+    }
+
+    /// The commands of the cluster, if it was upgraded.
+    pub fn upgraded(&self) -> Result<Option<Commands>, Failure> {
+        let read =
+            |node: PathBuf| Commands::read(&node).map_err(|error| Failure::new("data", error, ""));
+        let all: Result<Vec<_>, _> = self.nodes().into_iter().map(read).collect();
+        Ok(all?.into_iter().flatten().max_by_key(|commands| commands.number))
     }
 
     fn write(&self, identity: &Identity) -> Result<(), Failure> {
@@ -329,7 +374,9 @@ pub fn nodes_in(dir: &Path) -> Vec<(u64, PathBuf)> {
 pub fn pinned_in(dir: &Path, command: &Command) -> Result<Option<Program>, Failure> {
     for (_, node) in nodes_in(dir) {
         let base = Base::open(&node).map_err(|error| Failure::new("data", error, ""))?;
-        if let Some(program) = base.program(command) {
+        if let Some(program) =
+            base.program_of_any(command).map_err(|error| Failure::new("data", error, ""))?
+        {
             return Ok(Some(program));
         }
     }

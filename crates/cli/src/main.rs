@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `found`, `node`, `rejoin`, `join`, `members`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `base`, `logs`, `signal`, `stop`.
+//! The `skein` command: `run`, `found`, `node`, `rejoin`, `join`, `members`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `base`, `logs`, `signal`, `upgrade`, `stop`.
 //!
 //! Owns the tasks of a whole cluster on one machine: names, directories, published sockets, the node processes. The
 //! work of one replica is in `skein-node`. Start at [`args`] for the options, and at the module of a command's name for its
@@ -31,6 +31,7 @@ mod signals;
 mod standstill;
 mod status;
 mod stop;
+mod upgrade;
 mod verify;
 mod words;
 
@@ -73,6 +74,7 @@ fn dispatch(words: &[OsString]) -> u8 {
         Command::Base(args) => base::base(args),
         Command::Logs(args) => logs::logs(args),
         Command::Signal(args) => signal::signal(args),
+        Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Stop(args) => stop::stop(args),
     };
     result.unwrap_or_else(|failure: Failure| {

@@ -79,7 +79,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
 }
 
 /// The node here that leads and serves, and its term.
-fn leader(nodes: &[NodeFiles]) -> Option<(&NodeFiles, u64)> {
+pub(crate) fn leader(nodes: &[NodeFiles]) -> Option<(&NodeFiles, u64)> {
     nodes.iter().find_map(|node| {
         let status = poll::status(&node.admin, LIMIT)?;
         (status.replica.role == "leader").then_some((node, status.term))

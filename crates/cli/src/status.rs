@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
+use skein_node::edition::Spec;
 use skein_node::status::TrappedPlace;
 use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
 use skein_replica::majority;
@@ -175,6 +176,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     if !ailing.is_empty() {
         text.push_str(&format!("\n{ailing}"));
     }
+    text.push_str(&edition(cluster));
     text.push_str(&compared(cluster));
     text.push_str(&clocks(cluster));
     let here = cluster.replicas.len();
@@ -185,6 +187,22 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
         ));
     }
     text
+}
+
+/// What the servers are since an upgrade.
+fn edition(cluster: &ClusterStatus) -> String {
+    let newest = cluster.replicas.iter().max_by_key(|replica| replica.edition.number);
+    let Some(edition) = newest.map(|replica| &replica.edition).filter(|one| one.number > 1) else {
+        return String::new();
+    };
+    let command = match Spec::decode(&edition.about) {
+        Ok(spec) => spec.command.line(),
+        Err(_) => "as the cluster was founded".into(),
+    };
+    format!(
+        "\nEdition {} of the server, since entry {}: {command}\n",
+        edition.number, edition.since
+    )
 }
 
 /// The agreement of the digests: those in the table are of different moments while there is work.
@@ -386,8 +404,8 @@ mod tests {
         assert_eq!(keys(&json), "leader mode name replicas schedule service term");
         assert_eq!(
             keys(&json["replicas"][0]),
-            "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index faults first_entry id \
-             images kind lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
+            "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index edition faults first_entry \
+             id images kind lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }

@@ -183,6 +183,14 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
             users.display()
         ));
     }
+    if let Some(commands) = &setup.upgraded {
+        voice.say(&format!(
+            "skein: {}: its command is '{}'{}, whatever is named here",
+            setup.name,
+            commands.current.line(),
+            commands.since()
+        ));
+    }
     if count.is_multiple_of(2) {
         let loss = count - majority(count as usize) as u64;
         voice.say(&format!(

@@ -11,6 +11,7 @@ use skein_node::config::{
     Address, CheckpointConfig, DurabilityMode, Kind, LogFiles, Mode as NodeMode,
     OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
 };
+use skein_node::edition::{self, Commands};
 use skein_sandbox::{Program, ProgramError, Search};
 
 use crate::args::{self, Durability, Mode, OnExit, RunArgs};
@@ -31,6 +32,8 @@ pub struct Setup {
     pub program: String,
     /// The path of a program named without a directory, if the user's own search path leads elsewhere: the server's, and the user's.
     pub elsewhere: Option<(PathBuf, PathBuf)>,
+    /// What it is since an upgrade, if the command names what it was before.
+    pub upgraded: Option<Commands>,
     /// Its right to its name.
     pub _claim: Claim,
     /// Its data.
@@ -257,7 +260,14 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         kinds: kinds(args, mode)?,
     };
     let pinned: Option<String> = pinned.as_ref().map(has);
+    let named = edition::Command {
+        program: program_text.clone(),
+        args: wanted.args.clone(),
+        env: wanted.env.clone(),
+        cwd: wanted.cwd.clone(),
+    };
     let (identity, found) = data.settle(wanted, pinned.as_deref())?;
+    let upgraded = data.upgraded()?.filter(|commands| commands.current != named);
     if let Some(error) = missing.filter(|_| found != Found::Continued) {
         // The new cluster has nothing of the old one's.
         return Err(no_program(&error));
@@ -335,6 +345,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         name,
         program: program_text,
         elsewhere,
+        upgraded,
         _claim: claim,
         data,
         found,
