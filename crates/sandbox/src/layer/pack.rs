@@ -125,7 +125,7 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// The extents of a file, without its holes.
     fn contents(&mut self, place: &Path, meta: &Metadata) -> io::Result<()> {
-        let file = File::open(place)?;
+        let file = super::open(place)?;
         let size = meta.len();
         self.out.number(size)?;
         let mut at = 0;
