@@ -176,8 +176,14 @@ fn prepare(
         Isolation::Full => {
             let mut writable = spec.writable.clone();
             writable.extend([spec.cwd.to_owned(), PathBuf::from("/var/tmp")]);
-            let steps = plan::make(spec.layer_bytes, spec.layer_dir.as_deref(), owner, &writable, &spec.pins)
-                .map_err(file_system("list the host's directories and mounts"))?;
+            let steps = plan::make(
+                spec.layer_bytes,
+                spec.layer_dir.as_deref(),
+                owner,
+                &writable,
+                &spec.pins,
+            )
+            .map_err(file_system("list the host's directories and mounts"))?;
             Some(Surroundings { owner, hostname: string("the host name", spec.hostname)?, steps })
         }
     };

@@ -12,6 +12,7 @@
 //! compared: other times; sockets; the content of files and directories that are closed to the node's user (root sees all).
 
 mod attributes;
+pub(super) mod disk;
 mod extents;
 mod pack;
 mod stream;

@@ -148,7 +148,13 @@ fn a_layer_on_disk_lies_below_a_directory_that_the_server_changes() {
     assert!(["/host", "/a/b/new", "/a/other", "/large", "/dev/shm/shared"].into_iter().all(has));
     assert_eq!(written.bytes, 4 + 5 + 4 + 4 + 9_000_000 + 7);
     let on_disk = String::from_utf8(
-        std::process::Command::new("find").arg(&layer).arg("-size").arg("+8000k").output().unwrap().stdout,
+        std::process::Command::new("find")
+            .arg(&layer)
+            .arg("-size")
+            .arg("+8000k")
+            .output()
+            .unwrap()
+            .stdout,
     );
     assert!(on_disk.unwrap().trim_end().ends_with("/large"));
 }
