@@ -155,6 +155,9 @@ impl Layer {
     pub fn pack(&self, out: &mut dyn Packs) -> io::Result<()> {
         let mut packer = stream::Packer::new(out)?;
         let mut walk = pack::Walk::new(&mut packer);
+        if let Some(root) = &self.root {
+            walk = walk.shown_by(format!("/proc/self/fd/{}", root.as_raw_fd()).into());
+        }
         let mut overlays: Vec<_> = self.overlays.iter().collect();
         overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (upper, path) in overlays {
