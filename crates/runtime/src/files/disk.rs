@@ -28,7 +28,9 @@ pub fn is_below() -> bool {
     fake::each_line(pid, "mountinfo", |line| {
         let mut words = line.split(|byte| *byte == b' ').skip_while(|word| *word != b"-").skip(1);
         let (kind, options) = (words.next(), words.last().unwrap_or(b""));
-        let is_volatile = options.split(|byte| *byte == b',').any(|word| word == b"volatile");
+        // Linux 6.18 says the second.
+        let is_volatile = |word: &[u8]| matches!(word, b"volatile" | b"fsync=volatile");
+        let is_volatile = options.split(|byte| *byte == b',').any(is_volatile);
         found |= kind == Some(b"overlay") && is_volatile;
     });
     found
