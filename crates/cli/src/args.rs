@@ -118,6 +118,9 @@ pub struct RunArgs {
     /// when a majority dies at once
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
     pub durability: Durability,
+    /// Where what the server writes is kept until it ends: memory = 4 GiB at most; disk = in the data directory, for data larger than memory
+    #[arg(long, value_enum, default_value_t = Layer::Memory)]
+    pub layer: Layer,
     /// Whether a node that died is restarted
     #[arg(long, value_enum, default_value_t = YesNo::Yes)]
     pub restart: YesNo,
@@ -409,6 +412,15 @@ pub enum Durability {
     Fsync,
     /// In a majority's memory
     Memory,
+}
+
+/// The place of what the server writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// Memory, 4 GiB at most
+    Memory,
+    /// The data directory
+    Disk,
 }
 
 /// The effect of the server's end on all replicas.

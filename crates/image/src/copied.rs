@@ -4,13 +4,17 @@
 //! A page is here itself, or known by its content's hash: then an earlier image has it.
 
 use crate::form::PAGE_BYTES;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::ptr::NonNull;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Memory for pages is got in pieces of 8 MiB: so huge pages fit, and little is left over.
 const CHUNK_BYTES: usize = 8 << 20;
+/// Further pages go to a file, if there is one, whose memory the kernel can use for others: 256 MiB.
+const IN_MEMORY_BYTES: usize = 256 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -23,6 +27,8 @@ pub struct Copied {
     /// The number of pages in them.
     fresh: usize,
     len: u64,
+    /// A file for chunks beyond [`IN_MEMORY_BYTES`].
+    beyond: Option<File>,
 }
 
 /// Bytes, and the pages behind them.
@@ -64,6 +70,12 @@ impl Copied {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Nothing; what is much will be in `file`, which is empty and nobody else's.
+    #[must_use]
+    pub fn with_file(file: File) -> Self {
+        Self { beyond: Some(file), ..Self::default() }
     }
 
     /// Its length.
@@ -117,14 +129,18 @@ impl Copied {
     /// Adds a page, or the last part of one.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is no memory, or no room in the file.
     ///
     /// # Panics
     /// It is longer than a page.
     pub fn page(&mut self, page: &[u8]) -> io::Result<()> {
         let (chunk, at) = (self.fresh * PAGE / CHUNK_BYTES, self.fresh * PAGE % CHUNK_BYTES);
         if chunk == self.chunks.len() {
-            self.chunks.push(Chunk::new()?);
+            let is_beyond = chunk >= IN_MEMORY_BYTES / CHUNK_BYTES;
+            self.chunks.push(match self.beyond.as_ref().filter(|_| is_beyond) {
+                Some(file) => Chunk::in_file(file, chunk - IN_MEMORY_BYTES / CHUNK_BYTES)?,
+                None => Chunk::new()?,
+            });
         }
         // Memory that was never used is zero, which fills the page up.
         self.chunks[chunk].bytes_mut()[at..at + page.len()].copy_from_slice(page);
@@ -230,6 +246,21 @@ impl Chunk {
         Ok(Self(NonNull::new(at.cast()).expect("no mapping is at 0")))
     }
 
+    /// The same, in a file that nobody else has.
+    fn in_file(file: &File, number: usize) -> io::Result<Self> {
+        let at = (number * CHUNK_BYTES) as libc::off_t;
+        // A page for which there is no room would end the process.
+        nix::fcntl::posix_fallocate(file, at, CHUNK_BYTES as libc::off_t)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (kind, fd) = (libc::MAP_SHARED, file.as_raw_fd());
+        // SAFETY: new memory of a part of the file that is there.
+        let at = unsafe { libc::mmap(ptr::null_mut(), CHUNK_BYTES, access, kind, fd, at) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(NonNull::new(at.cast()).expect("no mapping is at 0")))
+    }
+
     fn bytes(&self) -> &[u8] {
         // SAFETY: the memory is mapped until this is dropped, and any bytes are valid.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), CHUNK_BYTES) }
@@ -280,6 +311,21 @@ mod tests {
                 page[..5].fill(9);
                 page
             })));
+    }
+
+    #[test]
+    fn what_is_much_is_in_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        let mut copied = Copied::with_file(file.try_clone().unwrap());
+        let pages = (IN_MEMORY_BYTES + CHUNK_BYTES) / PAGE + 1;
+        for n in 0..pages {
+            copied.page(&(n as u64).to_le_bytes()).unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().len(), 2 * CHUNK_BYTES as u64);
+        for (n, page) in copied.each().enumerate() {
+            let Page::Here(page) = page else { panic!("page {n}") };
+            assert_eq!(page[..8], (n as u64).to_le_bytes());
+        }
     }
 
     #[test]

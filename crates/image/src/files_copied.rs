@@ -25,11 +25,12 @@ pub struct FilesCopied<'a> {
 }
 
 impl<'a> FilesCopied<'a> {
-    /// Nothing yet; `rewritten` is from [`crate::take::Taken`].
+    /// Nothing yet; `rewritten` is from [`crate::take::Taken`]. With a file, an empty one, memory is bounded in any case.
     #[must_use]
-    pub fn new(before: Option<&'a Before>, rewritten: Rewritten) -> Self {
+    pub fn new(before: Option<&'a Before>, rewritten: Rewritten, file: Option<File>) -> Self {
         let listed = Before::list(before, rewritten);
-        Self { copied: Copied::new(), piece: vec![0; PIECE_BYTES as usize], before, listed }
+        let copied = file.map_or_else(Copied::new, Copied::with_file);
+        Self { copied, piece: vec![0; PIECE_BYTES as usize], before, listed }
     }
 
     /// All that was copied, and which files those are.

@@ -39,7 +39,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(23, "select", Family::Readiness, Virtual),
     row(24, "sched_yield", Family::Threads, Virtual),
     row(25, "mremap", Family::Memory, Ordered(Memory)),
-    row(26, "msync", Family::Memory, Ordered(Memory)),
+    row(26, "msync", Family::Memory, Checked(Memory)),
     row(27, "mincore", Family::Memory, Checked(Memory)),
     row(28, "madvise", Family::Memory, Ordered(Memory)),
     row(29, "shmget", Family::Ipc, Virtual),

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// The directory of images in a data directory.
 pub(crate) const IMAGES: &str = "images";
 
-/// The most bytes of all files that a server writes: 4 GiB, used as needed.
+/// The most bytes of all files that a server writes in memory: 4 GiB, used as needed.
 pub(crate) const LAYER_BYTES: u64 = 4 << 30;
 
 /// One replica.
@@ -192,6 +192,9 @@ pub struct ServerConfig {
     /// Its sandbox; default `full`.
     #[serde(default)]
     pub isolation: Isolation,
+    /// Where what it writes is kept; default `memory`. The same on all replicas, at each of their starts.
+    #[serde(default)]
+    pub layer: LayerPlace,
 }
 
 /// Log files hold some lines at least.
@@ -223,6 +226,17 @@ pub enum Isolation {
     Full,
     /// None: for diagnosis. Replicas may then differ.
     None,
+}
+
+/// The place of a server's private layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerPlace {
+    /// Memory, 4 GiB at most.
+    #[default]
+    Memory,
+    /// The data directory.
+    Disk,
 }
 
 impl NodeConfig {
@@ -293,6 +307,12 @@ impl NodeConfig {
         }
         if !self.server.cwd.is_absolute() {
             return bad("server.cwd", "must be an absolute path");
+        }
+        if self.server.layer == LayerPlace::Disk && self.server.isolation == Isolation::None {
+            return bad(
+                "server.layer",
+                "cannot be disk where server.isolation is none: such a server has no layer",
+            );
         }
         let given = self.server.env.iter().find(|(name, _)| name == INTERFACE);
         if given.is_some_and(|(_, value)| Interface::parse(value).is_none()) {

@@ -56,6 +56,14 @@ pub enum NodeError {
         /// The reason.
         error: io::Error,
     },
+    /// The server's private layer cannot be in the data directory.
+    #[error("the server's layer cannot be in {}: {why}; use a data directory on a local disk (ext4, xfs, btrfs), or keep the layer in memory ('--layer memory', or `layer` under [server])", path.display())]
+    Layer {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The files that the cluster begins with.
     #[error("imported files {}: {error}", path.display())]
     Import {

@@ -13,7 +13,7 @@ use skein_image::file::{Head, Opened};
 use skein_log::disk::durable;
 use skein_sandbox::{Amount, Layer, own_directories, pack_tree};
 
-use crate::config::LAYER_BYTES;
+use crate::config::{LAYER_BYTES, LayerPlace, NodeConfig};
 use crate::error::NodeError;
 
 const FILE: &str = "import";
@@ -81,7 +81,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
 /// Packs the files below `dir`, which stands for the server's root, into a data directory, durably.
 ///
 /// # Errors
-/// They cannot be read, are more than a server's layer holds, or there is no room for them.
+/// They cannot be read, or there is no room for them.
 pub fn pack(dir: &Path, data_dir: &Path) -> Result<Amount, NodeError> {
     if !fs::metadata(dir).map_err(failed(dir))?.is_dir() {
         return Err(failed(dir)(io::Error::from(io::ErrorKind::NotADirectory)));
@@ -104,12 +104,6 @@ fn pack_part(dir: &Path, part: &Path) -> Result<Amount, NodeError> {
     let file = new.write(true).create(true).truncate(true).mode(0o600).open(part);
     let mut out = BufWriter::with_capacity(1 << 20, file.map_err(failed(part))?);
     let amount = pack_tree(dir, &mut out).map_err(failed(dir))?;
-    if amount.bytes > LAYER_BYTES {
-        let most = LAYER_BYTES >> 30;
-        return Err(failed(dir)(io::Error::other(format!(
-            "it has more than the {most} GiB that a server's files may have"
-        ))));
-    }
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed(part))?;
     Ok(amount)
 }
@@ -147,6 +141,24 @@ pub fn is_there(data_dir: &Path) -> bool {
 }
 
 impl Import {
+    /// Those for a node's server, if there are some.
+    ///
+    /// # Errors
+    /// They cannot be read, or are more than the server's layer holds.
+    pub fn for_server(config: &NodeConfig) -> Result<Option<Self>, NodeError> {
+        let import = Self::of(&config.data_dir)?;
+        if let Some(Self { path, .. }) = &import
+            && config.server.layer == LayerPlace::Memory
+            && fs::metadata(path).map_err(failed(path))?.len() > LAYER_BYTES
+        {
+            let most = LAYER_BYTES >> 30;
+            return Err(failed(path)(io::Error::other(format!(
+                "they are more than the {most} GiB that a server's files may have in memory: give '--layer disk', or `layer` under [server]"
+            ))));
+        }
+        Ok(import)
+    }
+
     /// Those of a data directory, if it has some.
     ///
     /// # Errors

@@ -132,6 +132,7 @@ impl Node {
         let consensus = Consensus::new(consensus_config, recovered, reader)?;
         let replica = ReplicaId(config.id);
         let membership = consensus.membership();
+        let program = ProgramHash(launcher.common_hash());
         let hello = Hello { replica, incarnation, durability, program, membership };
         let metrics = Arc::new(Metrics::default());
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);

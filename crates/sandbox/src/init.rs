@@ -249,10 +249,10 @@ fn perform(job: &InitJob, numbers: &mut Numbers, step: &Step) -> Result<(), Errn
             Ok(())
         }
         Step::Enter(path) => enter(path),
-        Step::ShowLayer => {
+        Step::ShowLayer(path) => {
             let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
             // SAFETY: the path is terminated.
-            let top = check_int(unsafe { libc::open(c"/".as_ptr(), flags) })?;
+            let top = check_int(unsafe { libc::open(path.as_ptr(), flags) })?;
             let sent = sys::send_descriptor(job.socket, &Record::Layer.encode(), top);
             // SAFETY: opened above, used no more.
             unsafe { libc::close(top) };

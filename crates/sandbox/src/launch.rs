@@ -176,8 +176,14 @@ fn prepare(
         Isolation::Full => {
             let mut writable = spec.writable.clone();
             writable.extend([spec.cwd.to_owned(), PathBuf::from("/var/tmp")]);
-            let steps = plan::make(spec.layer_bytes, owner, &writable, &spec.pins)
-                .map_err(file_system("list the host's directories and mounts"))?;
+            let steps = plan::make(
+                spec.layer_bytes,
+                spec.layer_dir.as_deref(),
+                owner,
+                &writable,
+                &spec.pins,
+            )
+            .map_err(file_system("list the host's directories and mounts"))?;
             Some(Surroundings { owner, hostname: string("the host name", spec.hostname)?, steps })
         }
     };
@@ -311,17 +317,18 @@ fn await_start(
     socket: &OwnedFd,
     guard: &mut InitGuard,
 ) -> Result<Start, LaunchError> {
-    let (mut server, mut top, mut layer) = (None, None, None);
+    let (mut server, mut tops, mut layer) = (None, Vec::new(), None);
     loop {
         match hear(socket)? {
             Some((Record::Init, ..)) => return Err(hear_error(Errno::EPROTO.into())),
-            Some((Record::Layer, _, descriptor)) => top = descriptor,
+            Some((Record::Layer, _, descriptor)) => tops.extend(descriptor),
             Some((Record::Hello, sender, _)) => {
                 let pid = sender.pid();
                 let pidfd = pidfd_open(pid).map_err(hear_error)?;
                 server = Some((pid.cast_unsigned(), pidfd));
                 let steps = job.surroundings.as_ref().map(|around| &around.steps[..]);
-                let laid = top.take().zip(steps).map(|(top, steps)| Layer::new(top, steps));
+                let tops = <[OwnedFd; 2]>::try_from(std::mem::take(&mut tops)).ok();
+                let laid = tops.zip(steps).map(|(tops, steps)| Layer::new(tops, steps));
                 layer = laid
                     .transpose()
                     .map_err(|error| LaunchError::Step { step: "look at the layer", error })?;

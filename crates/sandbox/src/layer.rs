@@ -1,15 +1,18 @@
 //! The files that a server has written: the private layer over the host's files, and its comparison.
 //!
-//! The layer is one tmpfs that only the server's mount namespace shows, in pieces: init hands the node a descriptor of its top before it lets
-//! go of it. Below it, `u/N` is the upper directory of an overlay: the server wrote everything in it. `r` is the root: files that
+//! The server's mount namespace shows the layer in pieces: init hands the node descriptors of two directories before it lets go of them. In one, in memory or on disk, `u/N` is the
+//! upper directory of an overlay: the server wrote everything in it. In the other, always in memory, `r` is the root: files that
 //! existed when the server began are left out unless they changed since. They are looked up and not taken from the plan: files removed from the
 //! host in between never existed for the server.
+//!
+//! Reading leaves times of last access of files alone, in which the runtime has marks: a disk's mount would change them.
 //!
 //! Compared for each entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; a symbolic link's target. Modification times
 //! are the runtime's ([`Times`]), by numbers of files that only the server's own mounts show: so the node has a descriptor of its root, too. Not
 //! compared: other times; sockets; the content of files and directories that are closed to the node's user (root sees all).
 
 mod attributes;
+pub(super) mod disk;
 mod extents;
 mod pack;
 mod stream;
@@ -22,14 +25,14 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::plan::Step;
+use super::plan::{Step, UPPERS};
 use super::times::{Time, Times};
 pub use extents::{EXTENT_BYTES, Extent, Extents};
 use stream::Attributes;
@@ -72,6 +75,9 @@ pub struct Written {
 /// A server's layer.
 #[derive(Debug)]
 pub struct Layer {
+    /// Has `u`.
+    uppers: OwnedFd,
+    /// Has `r`.
     top: OwnedFd,
     /// The server's root, as its mounts show it.
     root: Option<File>,
@@ -82,8 +88,8 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The layer that `steps` have made, by the descriptor of its top. Nothing is mounted there any more, and the server has not begun.
-    pub(super) fn new(top: OwnedFd, steps: &[Step]) -> io::Result<Self> {
+    /// The layer that `steps` have made, by the descriptors of its directories. Nothing is mounted there any more, and the server has not begun.
+    pub(super) fn new([uppers, top]: [OwnedFd; 2], steps: &[Step]) -> io::Result<Self> {
         let host = |path: &std::ffi::CStr| {
             let path = Path::new(OsStr::from_bytes(path.to_bytes()));
             path.strip_prefix("/r").ok().map(|rest| Path::new("/").join(rest))
@@ -92,14 +98,15 @@ impl Layer {
         for step in steps {
             let Step::Overlay { target, data, .. } = step else { continue };
             let data = String::from_utf8_lossy(data.as_bytes()).into_owned();
-            let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir=/u/"));
+            let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir="));
+            let upper = upper.and_then(|upper| upper.strip_prefix(UPPERS));
             if let (Some(upper), Some(path)) = (upper, host(target)) {
                 overlays.push((upper.to_owned(), path));
             }
         }
-        let mut layer = Self { top, root: None, overlays, made: BTreeMap::new() };
+        let mut layer = Self { uppers, top, root: None, overlays, made: BTreeMap::new() };
         let mut made = BTreeMap::new();
-        walk(&layer.place().join("r"), Path::new("/"), &mut |_, path, meta| {
+        walk(&layer.rest(), Path::new("/"), &mut |_, path, meta| {
             made.insert(path.to_owned(), changed(meta));
         })?;
         layer.made = made;
@@ -111,8 +118,14 @@ impl Layer {
         Self { root, ..self }
     }
 
-    fn place(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()))
+    /// The upper directory of this name.
+    fn upper(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/u/{name}", self.uppers.as_raw_fd()))
+    }
+
+    /// What lies in no overlay.
+    fn rest(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/r", self.top.as_raw_fd()))
     }
 
     /// The server's root, as its mounts show it; none if the server ended before it was seen.
@@ -129,9 +142,9 @@ impl Layer {
         let mut paths = Vec::new();
         let mut note = |_: &Path, path: &Path, _: &Metadata| paths.push(path.to_owned());
         for (upper, path) in &self.overlays {
-            walk(&self.place().join("u").join(upper), path, &mut note)?;
+            walk(&self.upper(upper), path, &mut note)?;
         }
-        walk(&self.place().join("r"), Path::new("/"), &mut note)?;
+        walk(&self.rest(), Path::new("/"), &mut note)?;
         paths.extend(self.overlays.iter().map(|(_, path)| path.clone()));
         Ok(paths)
     }
@@ -167,11 +180,13 @@ impl Layer {
     }
 
     fn pack_by(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<()> {
-        let top = self.place();
+        if let Some(root) = &self.root {
+            walk = walk.shown_by(format!("/proc/self/fd/{}", root.as_raw_fd()).into());
+        }
         let mut overlays: Vec<_> = self.overlays.iter().collect();
         overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (upper, path) in overlays {
-            let place = top.join("u").join(upper);
+            let place = self.upper(upper);
             if fs::read_dir(&place)?.next().is_some() {
                 walk.top(&place, path)?;
                 walk.below(&place, path, &mut |_, _| true)?;
@@ -181,7 +196,7 @@ impl Layer {
             self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
         let mut is_new =
             |path: &Path, meta: &Metadata| left.remove(path).is_none_or(|at| at != changed(meta));
-        walk.below(&top.join("r"), Path::new("/"), &mut is_new)?;
+        walk.below(&self.rest(), Path::new("/"), &mut is_new)?;
         // What was in a removed directory went with it.
         let mut gone: Option<&Path> = None;
         for path in left.into_keys() {
@@ -221,15 +236,14 @@ impl Layer {
         };
         let entry =
             |place: &Path, path: &Path, meta: &Metadata| entry(place, path, meta, modified(path));
-        let top = self.place();
         let mut found = Vec::new();
         for (upper, path) in &self.overlays {
-            let place = top.join("u").join(upper);
+            let place = self.upper(upper);
             walk(&place, path, &mut |place, path, meta| found.extend(entry(place, path, meta)))?;
         }
         let mut left: BTreeMap<&Path, _> =
             self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
-        walk(&top.join("r"), Path::new("/"), &mut |place, path, meta| {
+        walk(&self.rest(), Path::new("/"), &mut |place, path, meta| {
             let old = left.remove(path);
             // Directories change with every entry.
             if old.is_none_or(|at| at != changed(meta) && !meta.is_dir()) {
@@ -343,8 +357,16 @@ fn deleted(path: &Path) -> WrittenFile {
     }
 }
 
+/// Opens a file to be read, without a trace in its time of last access where it may be so: in a layer all files are the node's user's, or that is root.
+fn open(place: &Path) -> io::Result<File> {
+    match File::options().read(true).custom_flags(libc::O_NOATIME).open(place) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => File::open(place),
+        opened => opened,
+    }
+}
+
 fn contents(place: &Path, hash: &mut Xxh3) -> io::Result<u64> {
-    let mut file = File::open(place)?;
+    let mut file = open(place)?;
     let mut piece = vec![0; 256 << 10];
     let mut size = 0;
     loop {
@@ -381,12 +403,12 @@ mod tests {
             Step::Overlay {
                 lower: path("/old/etc"),
                 target: path("/r/etc"),
-                data: path("userxattr,lowerdir=.,upperdir=/u/0,workdir=/w/0"),
+                data: path("userxattr,lowerdir=.,upperdir=/l/u/0,workdir=/l/w/0"),
                 or_read_only: false,
             },
         ];
-        let top = File::open(root).unwrap().into();
-        Layer::new(top, &steps).unwrap().shown_by(File::open(root.join("r")).ok())
+        let tops = [(); 2].map(|()| File::open(root).unwrap().into());
+        Layer::new(tops, &steps).unwrap().shown_by(File::open(root.join("r")).ok())
     }
 
     fn paths(written: &Written) -> Vec<(&str, &str)> {

@@ -6,8 +6,9 @@
 //! root is a tmpfs, and each directory of it is an overlay of its own; a directory with mounts below it becomes a plain
 //! directory again ("split") whose entries are treated alike. root and ordinary users get the same plan.
 //!
-//! While the plan runs: "/" is the layer (a tmpfs), `/old` the host, `/r` the server's future root, `/u`
-//! and `/w` the upper and work directories of the overlays, `/p` and `/x` pinned files ([`pinned`]).
+//! While the plan runs: "/" is a tmpfs, `/old` the host, `/r` the server's future root, `/l` the layer with the upper and work directories of the
+//! overlays, `/p` and `/x` pinned files ([`pinned`]). `/l` is a directory of the tmpfs or, for a layer on disk, one of the node's. That may lie
+//! below a directory with an overlay: the kernel refuses this of lower directories only. `/r` stays in memory.
 
 mod pinned;
 
@@ -57,6 +58,9 @@ const EMPTY_PROC: [&str; 14] = [
     "timer_list",
     "vmallocinfo",
 ];
+
+/// Where the overlays' upper directories are.
+pub(super) const UPPERS: &str = "/l/u/";
 
 const MOUNT_FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 /// Mount options of the server's writable places. The runtime keeps a mark of its own in the access time.
@@ -109,8 +113,8 @@ pub(super) enum Step {
         modified: (i64, i64),
     },
     Enter(CString),
-    /// The node gets a descriptor of "/", which is the layer.
-    ShowLayer,
+    /// The node gets a descriptor of a directory of the layer.
+    ShowLayer(CString),
     Pivot {
         new: CString,
         old: CString,
@@ -133,7 +137,7 @@ impl Step {
             Self::Absent(path) => ("absent file", path),
             Self::Times { path, .. } => ("times", path),
             Self::Enter(path) => ("enter", path),
-            Self::ShowLayer => return ("hand over the layer", PathBuf::from("/")),
+            Self::ShowLayer(path) => ("hand over the layer", path),
             Self::OpenNumbers => return ("open", PathBuf::from("/proc/sys/kernel/ns_last_pid")),
             Self::Pivot { new, .. } => ("pivot_root", new),
             Self::Detach(path) => ("unmount", path),
@@ -150,17 +154,19 @@ impl Step {
 /// files of the host.
 pub(super) fn make(
     layer_bytes: u64,
+    layer_dir: Option<&Path>,
     owner: Owner,
     writable: &[PathBuf],
     pins: &Pins,
 ) -> io::Result<Vec<Step>> {
     let mounts = Mounts::parse(&fs::read("/proc/self/mountinfo")?);
-    let mut planner =
-        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner, pins };
+    let split = BTreeSet::new();
+    let on_disk = layer_dir.is_some();
+    let mut planner = Planner { steps: Vec::new(), layers: 0, mounts, split, owner, pins, on_disk };
     for path in writable {
         planner.split_for(path);
     }
-    planner.enter_layer(layer_bytes)?;
+    planner.enter_layer(layer_bytes, layer_dir)?;
     let below = planner.steps.len();
     planner.devices()?;
     planner.split_directory(Path::new("/"))?;
@@ -191,6 +197,8 @@ struct Planner<'a> {
     split: BTreeSet<PathBuf>,
     owner: Owner,
     pins: &'a Pins,
+    /// The layer is on a disk.
+    on_disk: bool,
 }
 
 impl Planner<'_> {
@@ -214,23 +222,36 @@ impl Planner<'_> {
 
     /// Makes the layer the root and moves the host to `/old`. Pivoting needs some directory of the host to mount the layer
     /// on; the mount moves away with the pivot, so the directory is seen again below `/old`.
-    fn enter_layer(&mut self, layer_bytes: u64) -> io::Result<()> {
+    fn enter_layer(&mut self, layer_bytes: u64, layer_dir: Option<&Path>) -> io::Result<()> {
         let base = ["/tmp", "/run", "/usr"].into_iter().find(|path| Path::new(path).is_dir());
         let base = base.ok_or_else(|| io::Error::other("no /tmp, /run or /usr to mount on"))?;
         self.mount("none", "/", "", libc::MS_REC | libc::MS_PRIVATE, "")?;
         self.mount("skein", base, "tmpfs", LAYER_FLAGS, &format!("size={layer_bytes},mode=0755"))?;
         self.steps.push(Step::Enter(CString::new(base)?));
-        for path in ["u", "w", "old", "r"] {
+        for path in ["l", "old", "r"] {
             self.plain_directory(path, 0o755)?;
         }
         self.steps.push(Step::Pivot { new: c".".to_owned(), old: c"old".to_owned() });
         self.steps.push(Step::Enter(c"/".to_owned()));
+        if let Some(dir) = layer_dir {
+            // Its mount has the host's flags, some of which are locked. They do not matter: the server's are those of the overlays.
+            self.steps.push(Step::Mount {
+                source: under("/old", &fs::canonicalize(dir)?)?,
+                target: c"/l".to_owned(),
+                kind: c"".to_owned(),
+                flags: libc::MS_BIND,
+                data: c"".to_owned(),
+            });
+        }
+        self.plain_directory("/l/u", 0o755)?;
+        self.plain_directory("/l/w", 0o755)?;
         self.mount("/r", "/r", "", libc::MS_BIND, "")
     }
 
     /// Makes `/r` the root and lets go of the host and of the bare layer.
     fn leave_host(&mut self) -> io::Result<()> {
-        self.steps.push(Step::ShowLayer);
+        self.steps.push(Step::ShowLayer(c"/l".to_owned()));
+        self.steps.push(Step::ShowLayer(c"/".to_owned()));
         self.steps.push(Step::Enter(c"/r".to_owned()));
         self.steps.push(Step::Pivot { new: c".".to_owned(), old: c".".to_owned() });
         self.steps.push(Step::Detach(c".".to_owned()));
@@ -326,12 +347,16 @@ impl Planner<'_> {
         self.layers += 1;
         // The merged directory's own attributes are those of the upper one.
         let (mode, owner) = (found.about.mode(self.owner), found.about.owner(self.owner));
-        let upper = CString::new(format!("/u/{layer}"))?;
+        let upper = CString::new(format!("{UPPERS}{layer}"))?;
         self.steps.push(Step::Directory { path: upper, mode, owner });
-        self.plain_directory(&format!("/w/{layer}"), 0o755)?;
+        self.plain_directory(&format!("/l/w/{layer}"), 0o755)?;
         let lowers = self.lowers(path);
         // With xino a directory keeps its inode number when the kernel forgets and finds it again.
-        let data = format!("userxattr,xino=on,upperdir=/u/{layer},workdir=/w/{layer},lowerdir=");
+        // No file of the layer outlives its server, so the server's syncs need not wait for a disk.
+        let volatile = if self.on_disk { ",volatile" } else { "" };
+        let data = format!(
+            "userxattr,xino=on{volatile},upperdir={UPPERS}{layer},workdir=/l/w/{layer},lowerdir="
+        );
         self.steps.push(Step::Overlay {
             lower: lowers.from,
             target: under("/r", path)?,
@@ -430,7 +455,8 @@ mod tests {
 
     fn planner<'a>(mountinfo: &[u8], owner: Owner, pins: &'a Pins) -> Planner<'a> {
         let mounts = Mounts::parse(mountinfo);
-        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner, pins }
+        let split = BTreeSet::new();
+        Planner { steps: Vec::new(), layers: 0, mounts, split, owner, pins, on_disk: false }
     }
 
     fn lowers(steps: &[Step]) -> Vec<String> {

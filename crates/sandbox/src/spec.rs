@@ -55,8 +55,10 @@ pub struct LaunchSpec<'a> {
     pub stderr: BorrowedFd<'a>,
     /// The host name (not with [`Isolation::None`]).
     pub hostname: &'a str,
-    /// The most bytes of all files that the server writes, /dev/shm included.
+    /// The most bytes of files that the server writes in memory: all of them, or those that stay there beside a [`layer_dir`](Self::layer_dir), as /dev/shm.
     pub layer_bytes: u64,
+    /// A new, empty directory on a disk for what the server writes; none: that is kept in memory.
+    pub layer_dir: Option<PathBuf>,
     /// Further directories, besides the working directory, that the server must be able to write below. Matters to a node that is
     /// an ordinary user, and there only for directories of its own inside those of others (/var/lib/own).
     pub writable: Vec<PathBuf>,

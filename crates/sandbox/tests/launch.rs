@@ -126,6 +126,40 @@ fn the_layer_has_a_bound() {
 }
 
 #[test]
+fn a_layer_on_disk_lies_below_a_directory_that_the_server_changes() {
+    let dir = workspace();
+    fs::write(dir.path().join("host"), "host").unwrap();
+    let layer = dir.path().join("layer");
+    fs::create_dir(&layer).unwrap();
+    let script = "echo more >> host; mkdir -p a/b; echo new > a/b/new; rm a/b/new; echo new > a/b/new; ln a/b/new a/other; \
+        head -c 9000000 /dev/zero > large; cat host a/other; stat -c %s large; echo shared > /dev/shm/shared; cat /dev/shm/shared";
+    let mut setup = Setup::new(Path::new("/bin/sh"), &["-c", script]);
+    setup.cwd = fs::canonicalize(dir.path()).unwrap();
+    setup.layer_bytes = 1 << 20;
+    setup.layer_dir = Some(layer.clone());
+    let mut server = setup.start();
+    let exit = server.wait().unwrap();
+    let ran = setup.ran(exit);
+    assert_eq!((ran.exit, ran.stderr.as_str()), (Exit::Code(0), ""));
+    assert_eq!(ran.stdout, "hostmore\nnew\n9000000\nshared\n");
+    assert_eq!(fs::read_to_string(dir.path().join("host")).unwrap(), "host");
+    let written = server.layer().unwrap().written(None).unwrap();
+    let has = |name: &str| written.files.iter().any(|file| file.path.ends_with(name));
+    assert!(["/host", "/a/b/new", "/a/other", "/large", "/dev/shm/shared"].into_iter().all(has));
+    assert_eq!(written.bytes, 4 + 5 + 4 + 4 + 9_000_000 + 7);
+    let on_disk = String::from_utf8(
+        std::process::Command::new("find")
+            .arg(&layer)
+            .arg("-size")
+            .arg("+8000k")
+            .output()
+            .unwrap()
+            .stdout,
+    );
+    assert!(on_disk.unwrap().trim_end().ends_with("/large"));
+}
+
+#[test]
 fn descriptors_arrive_at_their_numbers_even_when_they_overlap() {
     let dir = workspace();
     let files: Vec<fs::File> = ["a", "b"]
@@ -149,6 +183,7 @@ fn descriptors_arrive_at_their_numbers_even_when_they_overlap() {
         stderr: out.as_fd(),
         hostname: "flock",
         layer_bytes: 1 << 20,
+        layer_dir: None,
         writable: Vec::new(),
         pins: skein_sandbox::Pins::default(),
         limits: Limits::default(),

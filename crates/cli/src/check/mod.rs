@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use skein_node::config::{Isolation, ServerConfig};
+use skein_node::config::{Isolation, LayerPlace, ServerConfig};
 
 use crate::args::CheckArgs;
 use crate::failure::{EXIT_USAGE, Failure};
@@ -45,6 +45,7 @@ pub fn check(args: &CheckArgs) -> Result<u8, Failure> {
         })?,
         output: None,
         isolation: Isolation::default(),
+        layer: LayerPlace::default(),
     };
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use skein_node::NodeConfig;
 use skein_node::base::index::Command;
 use skein_node::config::{
-    Address, CheckpointConfig, DurabilityMode, Kind, LogFiles, Mode as NodeMode,
+    Address, CheckpointConfig, DurabilityMode, Kind, LayerPlace, LogFiles, Mode as NodeMode,
     OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
 };
 use skein_node::edition::{self, Commands};
@@ -239,6 +239,10 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     };
     let users = std::env::var_os("PATH").unwrap_or_default();
     let elsewhere = elsewhere(program, &inspected.path, &users);
+    if args.layer == args::Layer::Disk {
+        skein_node::server::layers::check(&dir)
+            .map_err(|error| Failure::new("--layer disk", error, ""))?;
+    }
     let claim = Claim::take(&name)?;
     let data = DataDir::open(&dir)?;
     let tuning = tuning(args);
@@ -316,6 +320,10 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
                 cwd: identity.cwd.clone(),
                 output: Some(files.output.clone()),
                 isolation: skein_node::config::Isolation::default(),
+                layer: match args.layer {
+                    args::Layer::Memory => LayerPlace::Memory,
+                    args::Layer::Disk => LayerPlace::Disk,
+                },
             },
             on_exit: match args.on_exit {
                 OnExit::Stop => NodeOnExit::Stop,

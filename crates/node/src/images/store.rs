@@ -22,8 +22,9 @@ use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageFile};
 use skein_replica::server::ServerState;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,6 +123,15 @@ impl Store {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// An empty file that nobody else has, where the file system can make one.
+    #[must_use]
+    pub fn nameless_file(&self) -> Option<File> {
+        durable::create_dir(&self.dir).ok()?;
+        let mut new = OpenOptions::new();
+        new.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+        new.open(&self.dir).ok()
     }
 
     /// The file of the image at this entry, once it is confirmed.

@@ -275,7 +275,7 @@ fn take(
         before.filter(|(index, then, _)| *then == repairs && store.any_path(*index).exists());
     let before = before.as_ref().map(|(.., before)| before);
     let Standing { memory, figures, places, layer, contents } =
-        copy(stood, &state, before, begun + COPIES)?;
+        copy(store, stood, &state, before, begun + COPIES)?;
     tell(mailbox, ImageNews::Copied);
     let pause_ms = begun.elapsed().as_millis() as u64;
     step_back();
@@ -350,6 +350,7 @@ struct Standing {
 }
 
 fn copy(
+    store: &Store,
     stood: Stood,
     state: &ServerState,
     before: Option<&Before>,
@@ -369,7 +370,7 @@ fn copy(
     let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
     let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
     let Taken { copied: memory, figures, places, rewritten } = taken;
-    let mut files = FilesPacked(FilesCopied::new(before, rewritten));
+    let mut files = FilesPacked(FilesCopied::new(before, rewritten, store.nameless_file()));
     let packed = layer.pack(&mut files);
     packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
     let (layer, contents) = files.0.finish();

@@ -559,7 +559,7 @@ impl Peers {
         }
         if hello.program != own.program {
             return Err(format!(
-                "replica {replica} runs another program ({} instead of {}): the program, its libraries, arguments and environment, and Skein itself, must be the same",
+                "replica {replica} runs another program ({} instead of {}): the program, its libraries, arguments and environment, and Skein itself, must be the same, as must the place of the server's layer and, on disk, its file system",
                 hello.program, own.program
             ));
         }

@@ -8,6 +8,7 @@ use crate::error::NodeError;
 use crate::images::Restart;
 use crate::images::restart::{RestartError, Unpacked};
 use crate::import::Import;
+use crate::server::layers::LayerDir;
 use crate::server::memory::Outfit;
 use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,6 +34,10 @@ pub trait Launcher: Send + Sync {
     ) -> Result<Box<dyn Running>, NodeError>;
     /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
+    /// The same with what must be equal as long as replicas run at the same time.
+    fn common_hash(&self) -> [u8; 32] {
+        self.program_hash()
+    }
     /// The files that a server begins with, if there are some.
     fn import(&self) -> Option<&Import> {
         None
@@ -103,6 +108,8 @@ pub trait Running: Send {
 pub(super) struct Started {
     pub(super) process: ServerProcess,
     pub(super) printed: Option<Printed>,
+    /// Removed behind the process.
+    pub(super) _layer: Option<LayerDir>,
 }
 
 impl Running for Started {

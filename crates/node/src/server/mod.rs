@@ -2,6 +2,7 @@
 
 pub mod cores;
 pub mod launch;
+pub mod layers;
 pub mod memory;
 pub mod offline;
 pub mod printed;

@@ -1,6 +1,7 @@
 //! The replicated program as configured, and how the supervisor starts it.
 
 use super::launch::{Launcher, Running, Started};
+use super::layers::{LayerDir, Layers};
 use super::printed::Printed;
 use crate::base::index::Command;
 use crate::base::work::Found;
@@ -45,6 +46,7 @@ pub struct ProgramLauncher {
     logs: LogFiles,
     max_open_files: u64,
     isolation: skein_sandbox::Isolation,
+    layers: Layers,
     hash: [u8; 32],
     import: Option<Import>,
     writable: Vec<PathBuf>,
@@ -102,7 +104,7 @@ impl ProgramLauncher {
         };
         let mut argv = vec![OsString::from(&server.program)];
         argv.extend(server.args.iter().map(OsString::from));
-        let import = Import::of(&config.data_dir)?;
+        let import = Import::for_server(config)?;
         let hash = hash(&program, config, &runtime, import.as_ref())?;
         let writable = match &import {
             // root writes everywhere.
@@ -123,6 +125,7 @@ impl ProgramLauncher {
                 Isolation::Full => skein_sandbox::Isolation::Full,
                 Isolation::None => skein_sandbox::Isolation::None,
             },
+            layers: Layers::new(config)?,
             hash,
             import,
             writable,
@@ -208,6 +211,7 @@ impl Launcher for ProgramLauncher {
             .try_clone_to_owned()
             .and_then(|arena| Printed::new(&self.output, arena.into(), self.logs))
             .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
+        let layer = self.layers.next()?;
         let mut inherit = vec![(arena, ARENA_FD), (wake, WAKE_FD)];
         inherit.extend(self.traced.iter().flat_map(Traced::inherit));
         let process = skein_sandbox::launch(&LaunchSpec {
@@ -220,6 +224,7 @@ impl Launcher for ProgramLauncher {
             stderr: printed.descriptor(),
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
+            layer_dir: layer.as_ref().map(LayerDir::path),
             pins: match self.isolation {
                 skein_sandbox::Isolation::Full => self.base.lay()?,
                 skein_sandbox::Isolation::None => skein_sandbox::Pins::default(),
@@ -233,11 +238,20 @@ impl Launcher for ProgramLauncher {
         if let Some(traced) = &self.traced {
             traced.launched(process.pid());
         }
-        Ok(Box::new(Started { process, printed: Some(printed) }))
+        Ok(Box::new(Started { process, printed: Some(printed), _layer: layer }))
     }
 
     fn program_hash(&self) -> [u8; 32] {
         self.hash
+    }
+
+    fn common_hash(&self) -> [u8; 32] {
+        let Some(file_system) = self.layers.file_system() else { return self.hash };
+        let mut all = Sha256::new();
+        all.update(self.hash);
+        all.update(b"layer on disk");
+        all.update(file_system.to_le_bytes());
+        all.finalize().into()
     }
 
     fn import(&self) -> Option<&Import> {

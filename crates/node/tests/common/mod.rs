@@ -107,6 +107,7 @@ impl Cluster {
                     cwd: "/".into(),
                     output: None,
                     isolation: Isolation::None,
+                    layer: skein_node::config::LayerPlace::Memory,
                 },
                 on_exit: OnExit::Stop,
                 admin_socket: None,

@@ -343,7 +343,7 @@ fn filter(out: &mut Sheet<'_>, pid: u32, name: &str, each: impl Fn(&mut Sheet<'_
 }
 
 /// Calls `each` for the lines of a file of process `pid`; false: it cannot be opened.
-fn each_line(pid: u32, name: &str, mut each: impl FnMut(&[u8])) -> bool {
+pub fn each_line(pid: u32, name: &str, mut each: impl FnMut(&[u8])) -> bool {
     let path = line!("/proc/{pid}/{name}\0");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let args = [libc::AT_FDCWD as usize, path.bytes().as_ptr() as usize, flags as usize];

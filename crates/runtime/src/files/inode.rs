@@ -16,8 +16,10 @@ use skein_libos::room::Room;
 
 /// No copy of a host's file.
 const NO_MARK: Time = Time { s: 0, ns: 0 };
-/// The seconds of marks begin beyond every real time.
-pub const FIRST_MARK_S: i64 = 1 << 40;
+/// The seconds of marks begin beyond every real time: in 2242.
+pub const FIRST_MARK_S: i64 = 1 << 33;
+/// They end before 2446, as the times that ext4 and xfs keep.
+pub const LAST_MARK_S: i64 = 0x3_7fff_0000;
 /// The first number.
 const FIRST_NUMBER: u64 = 1000;
 /// The number of changed files that the search for a place spares.
@@ -246,6 +248,12 @@ impl Inodes {
         self.link(at, id);
     }
 
+    /// The kernel has no name for it any more.
+    fn lose(&self, at: u32) {
+        self.bind(at, Id { dev: 0, ino: self.place(at).number.get() });
+        self.place(at).mark.set(NO_MARK);
+    }
+
     fn forget(&self, at: u32) {
         self.unlink(at);
         self.place(at).number.set(0);
@@ -295,7 +303,8 @@ impl Inodes {
     /// The file of `st` is a new one.
     pub fn fresh(&self, st: &libc::stat, now: Time) -> Seen {
         if let Some(at) = self.find(st) {
-            self.forget(at);
+            // It keeps its place, as on replicas whose file systems use other numbers again.
+            self.lose(at);
         }
         let seen = self.see(st);
         self.place(seen.place).set(MADE);
@@ -324,8 +333,11 @@ impl Inodes {
     pub fn renamed(&self, from: Id, st: &libc::stat) {
         if Id::of(st) != from
             && let Some(at) = self.find_id(from)
-            && self.find_id(Id::of(st)).is_none()
         {
+            // One that the kernel called so before is gone.
+            if let Some(gone) = self.find_id(Id::of(st)) {
+                self.lose(gone);
+            }
             self.bind(at, Id::of(st));
         }
     }

@@ -16,14 +16,16 @@
 //! - [`root`]: a process's root directory;
 //! - [`kernel_files`]: the content of /proc and /sys;
 //! - [`writes`]: which pages of files were written;
+//! - [`disk`]: what file systems below the layer differ in, and a disk that fails;
 //! - [`inputs`]: facts of the host's files, agreed on through the log.
 //!
 //! Invariant: all decisions in here are functions of the server's calls and of the contents of files. The kernel's inode numbers are used as
-//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory), except for copies of the host's files,
+//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`), except for copies of the host's files,
 //! which bear marks.
 
 pub mod change;
 pub mod close;
+pub mod disk;
 pub mod fake;
 pub mod inode;
 pub mod inputs;
@@ -70,7 +72,9 @@ pub struct Files {
     begun: Cell<u32>,
     /// Whether the server's changes of host files are copies of its own, and reading leaves no trace there.
     pub(crate) layered: Cell<bool>,
-    _pad: Cell<[u8; 3]>,
+    /// Whether those are on a disk.
+    on_disk: Cell<bool>,
+    _pad: Cell<[u8; 2]>,
 }
 
 impl Kernel {
@@ -105,6 +109,7 @@ impl Files {
         room.own_here(&self.console);
         room.own_here(&self.arena);
         room.own_here(&self.layered);
+        room.own_here(&self.on_disk);
     }
 }
 
@@ -115,6 +120,7 @@ pub struct Surroundings {
     console: [inode::Id; 2],
     arena: inode::Id,
     layered: bool,
+    on_disk: bool,
     begun: inode::Time,
 }
 
@@ -126,6 +132,7 @@ impl Files {
             console: [self.console[0].get(), self.console[1].get()],
             arena: self.arena.get(),
             layered: self.layered.get(),
+            on_disk: self.on_disk.get(),
             begun: self.inodes.begun.get(),
         }
     }
@@ -137,6 +144,7 @@ impl Files {
         self.console[1].set(found.console[1]);
         self.arena.set(found.arena);
         self.layered.set(found.layered);
+        self.on_disk.set(found.on_disk);
         self.inodes.begun.set(found.begun);
     }
 }
@@ -161,6 +169,7 @@ pub fn begin() {
         files.proc_dev.set(st.st_dev);
     }
     files.layered.set(stat::is_layer(c"/"));
+    files.on_disk.set(files.layered.get() && disk::is_below());
     if let Ok(st) = stat::real_of(ARENA_FD) {
         files.arena.set(inode::Id::of(&st));
     }

@@ -9,7 +9,7 @@ use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::stuck::{self, Change};
 use crate::files::writes::Place;
-use crate::files::{bytes, change, inputs, kernel_files, now};
+use crate::files::{bytes, change, disk, inputs, kernel_files, now};
 use crate::io::{descriptor, table};
 use crate::kernel::Kernel;
 use crate::sys;
@@ -32,6 +32,7 @@ pub unsafe fn open(
     flags: c_int,
     mode: u32,
 ) -> Result<usize> {
+    let flags = disk::through_cache(flags);
     // SAFETY: the caller's contract.
     unsafe {
         if is_device(bytes(path)) {

@@ -115,7 +115,7 @@ mod tests {
     fn layer(root: &Path) -> Layer {
         let open = || File::open(root).unwrap();
         let (overlays, made) = (Vec::new(), BTreeMap::new());
-        Layer { top: open().into(), root: Some(open()), overlays, made }
+        Layer { uppers: open().into(), top: open().into(), root: Some(open()), overlays, made }
     }
 
     #[test]

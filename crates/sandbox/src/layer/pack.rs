@@ -27,6 +27,8 @@ pub(super) struct Walk<'a, 'b> {
     links: HashMap<(u64, u64), Vec<u8>>,
     /// What becomes of a file's attributes.
     shape: Box<dyn Fn(&mut Attributes)>,
+    /// The server's root: by its mounts the server's runtime knows the files.
+    shown: Option<PathBuf>,
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
@@ -38,7 +40,12 @@ impl<'a, 'b> Walk<'a, 'b> {
         out: &'a mut Packer<'b>,
         shape: impl Fn(&mut Attributes) + 'static,
     ) -> Self {
-        Self { out, links: HashMap::new(), shape: Box::new(shape) }
+        Self { out, links: HashMap::new(), shape: Box::new(shape), shown: None }
+    }
+
+    /// As the server's root shows them.
+    pub(super) fn shown_by(self, root: PathBuf) -> Self {
+        Self { shown: Some(root), ..self }
     }
 
     /// Packs the entries below `place`, which the server knows as `path`, that `changed` is true for.
@@ -115,7 +122,12 @@ impl<'a, 'b> Walk<'a, 'b> {
             self.out.entry(&Entry { kind: Kind::Directory, opaque, path, target, attributes })
         } else if kind.is_file() {
             self.put(Kind::File, path, Vec::new(), attributes)?;
-            self.contents(place, meta)
+            let shown = self.shown.as_ref().map(|root| root.join(below_root(path)));
+            let shown = shown.and_then(|path| fs::symlink_metadata(path).ok());
+            self.contents(
+                place,
+                shown.as_ref().filter(|shown| is_same(shown, meta)).unwrap_or(meta),
+            )
         } else if kind.is_symlink() {
             let target = fs::read_link(place)?.into_os_string().as_bytes().to_vec();
             self.put(Kind::Link, path, target, attributes)
@@ -130,7 +142,7 @@ impl<'a, 'b> Walk<'a, 'b> {
 
     /// The extents of a file, without its holes.
     fn contents(&mut self, place: &Path, meta: &Metadata) -> io::Result<()> {
-        let file = File::open(place)?;
+        let file = super::open(place)?;
         let size = meta.len();
         self.out.number(size)?;
         let mut at = 0;
@@ -149,6 +161,16 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.out.number(size)?;
         self.out.number(0)
     }
+}
+
+fn below_root(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+/// Whether a file in the layer is what the server's mounts show, whose numbers are others.
+fn is_same(shown: &Metadata, meta: &Metadata) -> bool {
+    let about = |meta: &Metadata| (meta.len(), meta.ctime(), meta.ctime_nsec(), meta.mode());
+    about(shown) == about(meta)
 }
 
 /// The first extent from `at` on.
@@ -172,7 +194,7 @@ fn names(place: &Path) -> io::Result<Vec<OsString>> {
 
 /// A path as the stream has it.
 fn packed(path: &Path) -> Vec<u8> {
-    path.strip_prefix("/").unwrap_or(path).as_os_str().as_bytes().to_vec()
+    below_root(path).as_os_str().as_bytes().to_vec()
 }
 
 /// A file that an ordinary user's server has closed even to its owner is opened for a moment. The server stands still, and its own mounts show the mode that they

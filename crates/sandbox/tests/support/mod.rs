@@ -58,6 +58,7 @@ pub struct Setup {
     pub argv: Vec<OsString>,
     pub cwd: PathBuf,
     pub layer_bytes: u64,
+    pub layer_dir: Option<PathBuf>,
     pub limits: Limits,
     pub isolation: Isolation,
     /// What takes the place of the host's files.
@@ -77,6 +78,7 @@ impl Setup {
             argv: argv.map(OsStr::to_owned).collect(),
             cwd: PathBuf::from("/"),
             layer_bytes: 64 << 20,
+            layer_dir: None,
             limits: Limits::default(),
             isolation: Isolation::Full,
             pins: skein_sandbox::Pins::default(),
@@ -103,6 +105,7 @@ impl Setup {
             stderr: err.as_fd(),
             hostname: "flock",
             layer_bytes: self.layer_bytes,
+            layer_dir: self.layer_dir.clone(),
             writable: Vec::new(),
             pins: self.pins.clone(),
             limits: self.limits,

@@ -8,7 +8,7 @@
 //! All other answers begin the operation of their turn themselves, as they know the object. A call that only passes to the kernel is no operation.
 
 use super::{Form, Syscall, calls, no_own, number, on_files, pass};
-use crate::files::{change, close, inputs, list, lock, open, root, stat};
+use crate::files::{change, close, disk, inputs, list, lock, open, root, stat};
 use crate::io::{Answer, call, descriptor, msg, put_pair, readiness as ready, socket, transfer};
 use crate::ipc;
 use crate::kernel::kernel;
@@ -104,10 +104,17 @@ calls! {
     SYS_dup3(old: c_int, new: c_int, flags: c_int) if virtual { close::dup3(old, new, Some(flags)) };
     SYS_fcntl(fd: c_int, command: c_int, arg: usize)
         if virtual { descriptor::fcntl(fd, command, arg) }
-        else |call| { lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make()) };
-    SYS_ioctl(fd: c_int, request: usize, arg: usize) if virtual { descriptor::ioctl(fd, request, arg) };
+        else |call| {
+            let call = sys::Call { args: sys::args([fd as usize, command as usize, disk::argument(command, arg)]), ..call };
+            lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make())
+        };
+    SYS_ioctl(fd: c_int, request: usize, arg: usize)
+        if virtual { descriptor::ioctl(fd, request, arg) }
+        else |call| { disk::ioctl(request).unwrap_or_else(|| call.make()) };
     SYS_lseek(fd: c_int, at: i64, from: c_int)
-        if virtual { descriptor::lseek(fd, from) } else Set |k, call| { list::lseek(k, fd, at, from).unwrap_or_else(|| call.make()) };
+        if virtual { descriptor::lseek(fd, from) } else Set |k, call| {
+            disk::seek(k, fd, at, from).or_else(|| list::lseek(k, fd, at, from)).unwrap_or_else(|| call.make())
+        };
     SYS_fsync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_fdatasync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_pipe(out: *mut c_int) => { ready::pipe(0).map(|ends| put_pair(out, ends)) };
@@ -318,7 +325,10 @@ calls! {
     SYS_ftruncate(fd: c_int, len: i64)
         if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, len, call.make()) };
     SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, at, call.make()) };
+        if virtual { descriptor::sync(fd) }
+        else Set |k, call| {
+            if disk::allocates(mode) { change::after_change(k, fd, at, call.make()) } else { fail(libc::EOPNOTSUPP) }
+        };
     SYS_utimensat(at: c_int, path: Path, times: *const [timespec; 2], flags: c_int)
         else Set |k, _call| { change::utimensat(k, at, path, times, flags) };
     SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else Set |k, _call| { change::utimes(k, at, path, times) };
@@ -340,6 +350,10 @@ calls! {
         else Set |k, call| { change::permissions(k, call, fd, core::ptr::null(), 0) };
 
     // Memory.
+    SYS_msync(at: usize, len: usize, flags: c_int) else |call| {
+        let args = sys::args([at, len, disk::unsynced(flags) as usize]);
+        sys::Call { args, ..call }.make()
+    };
     SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { machine::resident(call, len, out) };
 
     // Threads.

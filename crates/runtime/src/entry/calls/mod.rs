@@ -10,6 +10,7 @@
 mod list;
 
 use crate::fatal::{self, refuse, refused};
+use crate::files::disk;
 use crate::io::table::no_own;
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
@@ -79,7 +80,11 @@ unsafe fn treated(treatment: Treatment, nr: i64, a: [usize; 6]) -> Result<usize>
             Ok(value)
         }
         // SAFETY: the caller's contract.
-        Treatment::Ordered(_) => unsafe { pass(sys::Call { nr, args: a }) },
+        Treatment::Ordered(_) => unsafe {
+            let result = pass(sys::Call { nr, args: a });
+            disk::settle(nr, a, &result);
+            result
+        },
         // `check` has found an answer for each of them.
         Treatment::Virtual | Treatment::Agreed | Treatment::Checked(_) => {
             refuse!("system call {nr} has no answer")
@@ -149,18 +154,28 @@ macro_rules! calls {
 
         $(
             impl Syscall<{ number::$nr }> {
+                #[inline(always)]
+                #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
+                #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
+                #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe, reason = "some answers need no contract")]
+                unsafe fn answer($($arg: $ty),*) -> Result<usize> {
+                    // SAFETY: the caller's contract, which is that of the function that answers.
+                    unsafe {
+                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else $kind |$k, $call| $kernels)? $(else |$own| $by_itself)?)
+                    }
+                }
+
                 /// Makes the call.
                 ///
                 /// # Safety
                 /// The arguments are the server's for this call.
                 #[inline(always)]
-                #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
-                #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
-                #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe, reason = "some answers need no contract")]
                 pub unsafe fn make($($arg: $ty),*) -> Result<usize> {
-                    // SAFETY: the caller's contract, which is that of the function that answers.
+                    // SAFETY: the caller's contract.
                     unsafe {
-                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else $kind |$k, $call| $kernels)? $(else |$own| $by_itself)?)
+                        let result = Self::answer($($arg),*);
+                        disk::settle(number::$nr, sys::args([$($arg as usize),*]), &result);
+                        result
                     }
                 }
             }

@@ -6,7 +6,7 @@
 
 use super::place::kind_of;
 use super::{is_off, looked};
-use crate::files::inode::{FIRST_MARK_S, Id, MADE, OWNED, Seen, Time};
+use crate::files::inode::{FIRST_MARK_S, Id, LAST_MARK_S, MADE, OWNED, Seen, Time};
 use crate::files::stat;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -49,7 +49,7 @@ fn new_mark() -> Option<Time> {
     // SAFETY: a live local.
     let got = unsafe { sys::call(libc::SYS_getrandom, sys::args(args)) };
     (got == Ok(size_of_val(&words))).then(|| Time {
-        s: FIRST_MARK_S + (words[0] >> 2) as i64 % (i64::MAX / 2),
+        s: FIRST_MARK_S + (words[0] >> 2) as i64 % (LAST_MARK_S - FIRST_MARK_S),
         ns: (words[1] % 1_000_000_000) as i64,
     })
 }
