@@ -11,10 +11,10 @@ use crate::images::files::FilesPacked;
 use crate::images::incoming::{Incoming, Progress, read_part};
 use crate::server;
 use skein_image::before::{Before, Places};
-use skein_image::contents::Contents;
+use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::{Head, ImageError};
 use skein_image::take::{Figures, Source, Taken};
-use skein_image::{Copied, FilesCopied};
+use skein_image::{Copied, FilesCopied, MemoryError};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
@@ -70,7 +70,7 @@ impl ImageWork {
         &self.store
     }
 
-    pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
+    pub(super) fn take(&mut self, stood: Stood, state: ServerState, briefly: bool) {
         if self.taking.swap(true, Ordering::Relaxed) {
             let why = "the image before it is still being written";
             return tell(&self.mailbox, ImageNews::NotTaken(why.into()));
@@ -78,7 +78,7 @@ impl ImageWork {
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let (taking, before) = (self.taking.clone(), self.before.clone());
         let take = move || {
-            let news = match take(&store, &mailbox, &before, stood, state) {
+            let news = match take(&store, &mailbox, &before, stood, state, briefly) {
                 Ok(image) => ImageNews::Kept(image),
                 Err(why) => ImageNews::NotTaken(why),
             };
@@ -251,6 +251,7 @@ fn take(
     known: &Known,
     stood: Stood,
     state: ServerState,
+    briefly: bool,
 ) -> Result<Image, String> {
     let begun = Instant::now();
     // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
@@ -259,11 +260,14 @@ fn take(
     let before =
         before.filter(|(index, then, _)| *then == repairs && store.any_path(*index).exists());
     let before = before.as_ref().map(|(.., before)| before);
+    let mut pause_us = 0;
+    let copied = |forked| {
+        pause_us = begun.elapsed().as_micros() as u64;
+        tell(mailbox, ImageNews::Copied { forked });
+        step_back();
+    };
     let Standing { memory, figures, places, layer, contents } =
-        copy(stood, &state, before, begun + COPIES)?;
-    tell(mailbox, ImageNews::Copied);
-    let pause_ms = begun.elapsed().as_millis() as u64;
-    step_back();
+        copy(stood, &state, before, briefly, copied)?;
     let encoded = state.encode();
     let head = Head {
         owner: *store.owner(),
@@ -290,7 +294,7 @@ fn take(
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
-        pause_ms,
+        pause_us,
         ms = begun.elapsed().as_millis() as u64
     );
     Ok(Image { state: Arc::new(state), file })
@@ -305,12 +309,15 @@ struct Standing {
     contents: Contents,
 }
 
+/// Calls `copied` when the server may go on.
 fn copy(
     stood: Stood,
     state: &ServerState,
     before: Option<&Before>,
-    deadline: Instant,
+    briefly: bool,
+    copied: impl FnOnce(bool),
 ) -> Result<Standing, String> {
+    let deadline = Instant::now() + COPIES;
     let outfit = server::outfit(&stood.files);
     let given = outfit.given().ok_or("what the server prints into is not known")?;
     let MemoryPlace { init, arena, sizes, .. } = stood.memory;
@@ -318,16 +325,34 @@ fn copy(
     let layer = server::layer(&stood.files);
     let root = layer.root().ok_or("the server's root was not seen")?;
     let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-    let own = layer.paths().map_err(|e| format!("the server's files cannot be listed: {e}"))?;
-    let paths = own.into_iter().chain(host).collect();
+    let paths = || {
+        let own = layer.paths().map_err(MemoryError::read("the server's files"))?;
+        Ok(own.into_iter().chain(host.clone()).collect())
+    };
     let given = [given, given];
     let watches = std::env::var_os(COMPARES).is_none();
-    let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
-    let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
-    let Taken { copied: memory, figures, places, rewritten } = taken;
-    let mut files = FilesPacked(FilesCopied::new(before, rewritten));
-    let packed = layer.pack(&mut files);
-    packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
-    let (layer, contents) = files.0.finish();
+    let numbers = outfit.numbers().filter(|_| briefly);
+    let source =
+        Source { init, arena: &arena, sizes, given, root, paths: &paths, watches, numbers };
+    let mut packed = None;
+    let pack = |rewritten: &mut Rewritten| {
+        let mut files = FilesPacked(FilesCopied::new(before, std::mem::take(rewritten)));
+        layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
+        packed = Some(files.0.finish());
+        Ok(())
+    };
+    let standing = source.stand(before, deadline, pack).map_err(|error| error.to_string())?;
+    if let Some(why) = standing.stood_because() {
+        tracing::info!(event = "image_without_fork", index = state.index.0, why);
+    }
+    let (layer, contents) = packed.expect("files are packed while the server stands");
+    let taken = match standing.is_forked() {
+        true => {
+            copied(true);
+            standing.finish(Instant::now() + COPIES)
+        }
+        false => standing.finish(deadline).inspect(|_| copied(false)),
+    };
+    let Taken { copied: memory, figures, places, .. } = taken.map_err(|error| error.to_string())?;
     Ok(Standing { memory, figures, places, layer, contents })
 }

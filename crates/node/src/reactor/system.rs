@@ -357,10 +357,10 @@ impl Images for System {
         all
     }
 
-    fn take_image(&mut self, server: &Link, state: ServerState) {
+    fn take_image(&mut self, server: &Link, state: ServerState, briefly: bool) {
         let images = self.images.as_mut().ok_or("this run has no directory for images");
         let begun = images.map_err(String::from).and_then(|images| {
-            images.take(server.stood()?, state);
+            images.take(server.stood()?, state, briefly);
             Ok(())
         });
         if let Err(why) = begun {
