@@ -132,6 +132,22 @@ pub struct Positions {
 #[derive(Debug)]
 pub struct Line(pub AtomicU64);
 
+/// How the node and the runtime make stand-ins: copies of the server's processes that keep its private memory as it was for an image.
+#[repr(C)]
+#[derive(Debug)]
+pub struct StandIns {
+    /// The number of the request while the processes are to fork; 0: they are not. Written by the node.
+    pub wanted: AtomicU32,
+    /// Stand-ins of the request of this number stay; others end. The node wakes them.
+    pub kept: AtomicU32,
+    /// Stand-ins that are ready, which wake the node; written by them.
+    pub made: AtomicU32,
+    /// Processes that could not fork; written by these.
+    pub failed: AtomicU32,
+    /// The last request's number; written by the node.
+    pub asked: AtomicU32,
+}
+
 /// The first bytes of the arena. All fields are valid when zero but `magic` and the sizes.
 #[repr(C)]
 #[derive(Debug)]
@@ -161,7 +177,9 @@ pub struct Header {
     /// How much of the restore file is there while the server continues from it already: so many times [`RESTORE_PIECE_BYTES`] from its beginning, and 1; 0: all of it.
     /// A futex shared between processes; written by the node.
     pub restore_pieces: AtomicU32,
-    _pad2: [u32; 30],
+    /// Copies of the server's processes for an image.
+    pub stand_ins: StandIns,
+    _pad2: [u32; 25],
 
     /// What the server is doing ([`state`]); written by the runtime.
     pub server_state: AtomicU32,

@@ -34,6 +34,8 @@ pub enum Use {
     Randomness = 11,
     /// Requests for the network interfaces.
     Interfaces = 12,
+    /// What the kernel was told about memory, and shows only where it counts pages: copies at a fork, huge pages, protection keys, seals.
+    MemoryAdvice = 13,
 }
 
 /// Room in the header, some of it for later kinds.
@@ -41,7 +43,7 @@ pub const PLACES: usize = 32;
 
 impl Use {
     /// All kinds, in order of their places.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Threads,
         Self::Processes,
         Self::Programs,
@@ -55,6 +57,7 @@ impl Use {
         Self::SignalHandlers,
         Self::Randomness,
         Self::Interfaces,
+        Self::MemoryAdvice,
     ];
 
     /// Its name in reports and JSON.
@@ -74,6 +77,7 @@ impl Use {
             Self::SignalHandlers => "signal_handlers",
             Self::Randomness => "randomness",
             Self::Interfaces => "interfaces",
+            Self::MemoryAdvice => "memory_advice",
         }
     }
 }

@@ -4,9 +4,11 @@
 mod common;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use common::cluster::{free_port, wait_for_or};
+use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
 use common::real::{ANSWER, Random, Real};
 use common::resp::{Redis, Reply};
@@ -145,6 +147,42 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     let restored = events(&real, replica, "restoring");
     assert_eq!(restored.last().unwrap()["index"], first, "{}", real.cluster.evidence());
     assert_eq!(events(&real, replica, "image_unusable").len(), 1);
+    real.end();
+}
+
+/// Its clients would wait: the server forks for its image, and goes on. Later images have what changed since, and a restart continues from one with all that was acknowledged.
+#[test]
+fn a_lone_replica_forks_its_server_for_images_under_load() {
+    let mut real = Real::redis(&["--replicas", "1"], &["--save", ""]);
+    let mut random = Random::new(9);
+    work(&real, 300, &mut random);
+    let at: SocketAddr = ([127, 0, 0, 1], real.port()).into();
+    let load = Load::start(3, vec![at], || {});
+    let mut last = 0;
+    for _ in 0..6 {
+        // The next one has an entry of its own.
+        work(&real, 20, &mut random);
+        let (code, said) = checkpoint(&real, &["create", "--json"]);
+        assert_eq!(code, Some(0), "{said}\n{}", real.cluster.evidence());
+        let image: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(image["how"], "fork", "{said}\n{}", real.cluster.evidence());
+        last = image["index"].as_u64().unwrap();
+    }
+    let books = load.end();
+    // Neither copies nor their ends are seen of the server.
+    assert!(events(&real, 1, "server_ended").is_empty(), "{}", real.cluster.evidence());
+    let size_before = size(&real);
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_eq!(size(&real), size_before);
+    let restored = events(&real, 1, "restoring");
+    assert_eq!(restored.last().unwrap()["index"], last, "{}", real.cluster.evidence());
+    let mut redis = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
+    for (client, books) in books.iter().enumerate() {
+        let list = redis.ask(&["LRANGE", &Load::key(client), "0", "-1"]).unwrap();
+        let Reply::Array(list) = list else { panic!("{list:?}") };
+        books.assert_found(&list.iter().map(Reply::text).collect::<Vec<_>>());
+    }
     real.end();
 }
 

@@ -72,12 +72,16 @@ fn assert_kept(real: &Real, books: &[Books]) {
 }
 
 fn image(real: &Real, replica: u64) {
-    let words = ["checkpoint", "create", "--name", "t", "--replica", &replica.to_string()];
+    let replica = replica.to_string();
+    let words = ["checkpoint", "create", "--json", "--name", "t", "--replica", &replica];
     let output = real.cluster.place.run(&words);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // An idle moment may have no newer entry.
     assert!(output.status.success() || said.contains("already"), "{said}");
-    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let taken = String::from_utf8_lossy(&output.stdout);
+    // Nobody else runs a server.
+    assert!(!output.status.success() || taken.contains("\"how\": \"fork\""), "{taken}");
+    print!("{taken}");
 }
 
 /// The entry of a replica's newest image.

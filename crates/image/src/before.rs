@@ -20,6 +20,8 @@ pub struct Places {
     /// The same numbers by those in the server.
     pub(crate) pids: BTreeMap<u32, u32>,
     pub(crate) objects: Vec<Vec<Run>>,
+    /// Addresses of private pages, from and to, that may have been written between the image and the moment from which the kernel notes that; by the numbers of their processes on the host.
+    pub(crate) doubtful: BTreeMap<u32, Vec<(u64, u64)>>,
     /// The paths of the files that the server knows,
     pub(crate) files: BTreeSet<Vec<u8>>,
     /// and those of the host that it knows, and that are nowhere.
@@ -53,6 +55,8 @@ pub(crate) struct Lookup<'a> {
     hashes: &'a [u128],
     /// The run that was found last.
     last: usize,
+    /// Where a page that was not written since may be another one, in order.
+    doubtful: &'a [(u64, u64)],
 }
 
 impl Places {
@@ -126,7 +130,8 @@ impl Before {
     }
 
     pub(crate) fn process(&self, host_pid: u32) -> Lookup<'_> {
-        self.lookup(self.places.processes.get(&host_pid))
+        let doubtful = self.places.doubtful.get(&host_pid).map_or(&[][..], |rows| rows);
+        Lookup { doubtful, ..self.lookup(self.places.processes.get(&host_pid)) }
     }
 
     pub(crate) fn object(&self, number: usize) -> Lookup<'_> {
@@ -134,20 +139,40 @@ impl Before {
     }
 
     fn lookup<'a>(&'a self, runs: Option<&'a Vec<Run>>) -> Lookup<'a> {
-        Lookup { runs: runs.map_or(&[], |runs| runs), hashes: &self.hashes, last: 0 }
+        let runs = runs.map_or(&[][..], |runs| runs);
+        Lookup { runs, hashes: &self.hashes, last: 0, doubtful: &[] }
     }
 }
 
 impl Lookup<'_> {
     /// The hash of the page that was at this address.
     pub(crate) fn find(&mut self, address: u64) -> Option<u128> {
+        self.known(address, address + PAGE_BYTES)?.first().copied()
+    }
+}
+
+impl<'a> Lookup<'a> {
+    /// The hashes of the pages at this address and behind it, up to `end` at most, which were not written since the kernel notes that; none when that says nothing.
+    pub(crate) fn row(&mut self, address: u64, end: u64) -> &'a [u128] {
+        let behind = self.doubtful.partition_point(|(_, to)| *to <= address);
+        let end = match self.doubtful.get(behind) {
+            Some((from, _)) if *from <= address => return &[],
+            Some((from, _)) => end.min(*from),
+            None => end,
+        };
+        self.known(address, end).unwrap_or(&[])
+    }
+
+    fn known(&mut self, address: u64, end: u64) -> Option<&'a [u128]> {
         let holds = |run: &Run| (run.address..run.address + run.bytes).contains(&address);
         if !self.runs.get(self.last).is_some_and(holds) {
             let behind = self.runs.partition_point(|run| run.address <= address);
             self.last = behind.checked_sub(1)?;
         }
         let run = self.runs.get(self.last).filter(|run| holds(run))?;
-        self.hashes.get(place(run, address)).copied()
+        let pages = (end.min(run.address + run.bytes).saturating_sub(address)) / PAGE_BYTES;
+        let first = place(run, address);
+        self.hashes.get(first..(first + pages as usize).min(self.hashes.len()))
     }
 }
 
@@ -177,6 +202,13 @@ mod tests {
         assert_eq!([at(0x10000), at(0x11000), at(0x20000)], [Some(100), Some(101), Some(105)]);
         assert_eq!([at(0xf000), at(0x12000), at(0x21000)], [None; 3]);
         assert_eq!(at(0x11000), Some(101), "also backwards");
+        assert_eq!(found.row(0x10000, 0x30000), [100, 101]);
+        assert_eq!(found.row(0x10000, 0x11000), [100]);
+        assert!(found.row(0x12000, 0x13000).is_empty());
+        let mut doubted = Lookup { doubtful: &[(0x11000, 0x12000)], ..found };
+        assert_eq!(doubted.row(0x10000, 0x12000), [100]);
+        assert!(doubted.row(0x11000, 0x12000).is_empty());
+        assert_eq!(doubted.find(0x11000), Some(101), "its content is compared");
         assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
     }
 

@@ -3,14 +3,13 @@
 //! A page counts as the one before if the same server's record names no write to it since. Read again is also each file that was ever mapped to be written to, one that the record does not
 //! name although its time of change is another, and all of them when more was noted than the record keeps.
 
-use skein_arena::inodes::{FLAGS_AT, INODE_BYTES, MAPPED, NUMBER_AT, known};
-use skein_arena::layout::Header;
+use crate::files::InodeTable;
+use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
 use skein_arena::writes::{RECORD_BYTES, TO_THE_END, since};
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
-use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 
 /// Device and inode number; or a time of last access.
 type Two<T> = (T, T);
@@ -65,16 +64,16 @@ pub struct Rewritten {
 }
 
 impl Rewritten {
-    /// From an arena whose heap begins at byte `heap` of the file, and its table of files.
+    /// From an arena, its table of files, and where its record of writes is in the heap; 0: nowhere.
     pub(crate) fn read(
         arena: &File,
-        heap: u64,
-        table: &[u8],
+        table: &InodeTable<'_>,
+        record: u64,
         before: Option<&Contents>,
     ) -> io::Result<Self> {
         let about = arena.metadata()?;
         let mut new = Self { arena: (about.dev(), about.ino()), ..Self::default() };
-        for row in table.as_chunks::<INODE_BYTES>().0 {
+        for row in table.rows() {
             let Some(file) = known(row) else { continue };
             let word = |at: usize| u64::from_ne_bytes(*row[at..].first_chunk().expect("in a row"));
             let is_mapped = word(FLAGS_AT) as u32 & MAPPED != 0;
@@ -82,14 +81,10 @@ impl Rewritten {
             new.rows.insert(file.file, about);
             new.marked.extend(file.mark.map(|mark| (mark, about)));
         }
-        let mut at = [0; 8];
-        arena.read_exact_at(&mut at, offset_of!(Header, writes_at) as u64)?;
-        let at = u64::from_ne_bytes(at);
-        if at == 0 {
+        if record == 0 {
             return Ok(new);
         }
-        let mut record = vec![0; RECORD_BYTES];
-        arena.read_exact_at(&mut record, heap.saturating_add(at))?;
+        let record = table.heap.bytes(record, record + RECORD_BYTES as u64);
         let same = before.filter(|before| before.arena == new.arena);
         let (noted, writes) = since(&record, same.map_or(0, |before| before.noted));
         new.noted = noted;

@@ -154,6 +154,22 @@ impl Copied {
         self.paged(hash, len);
     }
 
+    /// Adds whole pages that an earlier image has.
+    pub fn all_known(&mut self, hashes: &[u128]) {
+        let Some((first, others)) = hashes.split_first() else { return };
+        self.paged(*first, PAGE);
+        self.pages.extend_from_slice(others);
+        let bytes = others.len() as u64 * PAGE_BYTES;
+        self.pieces.last_mut().expect("the first one's").paged += bytes;
+        self.len += bytes;
+    }
+
+    /// One of the pages that are here, by its number among them.
+    pub(crate) fn here(&self, number: usize) -> &[u8] {
+        let (chunk, at) = (number * PAGE / CHUNK_BYTES, number * PAGE % CHUNK_BYTES);
+        &self.chunks[chunk].bytes()[at..at + PAGE]
+    }
+
     fn paged(&mut self, page: u128, len: usize) {
         assert!(0 < len && len <= PAGE, "a page");
         self.pages.push(page);
@@ -326,6 +342,20 @@ mod tests {
             let Page::Here(page) = page else { panic!("page {n}") };
             assert_eq!(page[..8], (n as u64).to_le_bytes());
         }
+    }
+
+    #[test]
+    fn known_pages_are_added_together() {
+        let (mut one, mut all) = (Copied::new(), Copied::new());
+        for copied in [&mut one, &mut all] {
+            copied.put(b"begin");
+            copied.page(&[1; PAGE]).unwrap();
+        }
+        (5..9).for_each(|hash| one.known(hash, PAGE));
+        all.all_known(&[5, 6, 7, 8]);
+        all.all_known(&[]);
+        assert_eq!((one.pieces(), one.len()), (all.pieces(), all.len()));
+        assert!(one.each().eq(all.each()) && all.here(0) == [1; PAGE]);
     }
 
     #[test]

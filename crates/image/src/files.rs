@@ -6,6 +6,8 @@
 use crate::before::{Before, Nowhere};
 use crate::contents::Rewritten;
 use crate::pages::in_time;
+use crate::raw::Raw;
+use crate::take::word;
 use crate::{MemoryError, Result};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
@@ -16,7 +18,6 @@ use std::fs::{self, File};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 /// Device and inode number.
@@ -24,6 +25,29 @@ pub type FileId = (u64, u64);
 
 /// The paths of known files, what is nowhere, and what was written.
 type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
+
+const TABLE_BYTES: u64 = (INODES * INODE_BYTES) as u64;
+
+/// The arena's table of files.
+pub struct InodeTable<'a> {
+    bytes: Vec<u8>,
+    /// The heap that it is in, and where.
+    pub heap: &'a Raw,
+    at: u64,
+}
+
+impl InodeTable<'_> {
+    /// The rows that were ever used, each at least once.
+    pub fn rows(&self) -> impl Iterator<Item = &[u8; INODE_BYTES]> {
+        const ROW: u64 = INODE_BYTES as u64;
+        let rows = self.bytes.as_chunks::<INODE_BYTES>().0;
+        let there = self.heap.there(self.at, self.at + TABLE_BYTES);
+        there.flat_map(move |part| {
+            let (first, last) = ((part.start - self.at) / ROW, (part.end - self.at).div_ceil(ROW));
+            &rows[first as usize..last as usize]
+        })
+    }
+}
 
 /// Looks for files.
 pub struct Files<'a> {
@@ -36,6 +60,8 @@ pub struct Files<'a> {
     found: BTreeMap<FileId, Vec<u8>>,
     seen: HashSet<Vec<u8>>,
     directories: BTreeSet<Vec<u8>>,
+    /// Those to which no symbolic link leads.
+    plain: HashSet<Vec<u8>>,
     /// Whether what is looked at is a process's.
     in_use: bool,
     /// Sought for an earlier image.
@@ -44,26 +70,24 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. Files that were nowhere for the image `before` are not sought again where they were not.
+    /// For a server with this root and this arena, with its header and its heap. Files that were nowhere for the image `before` are not sought again where they were not.
     pub fn new(
         root: BorrowedFd<'a>,
         arena: &File,
-        heap: u64,
+        header: &[u8],
+        heap: &Raw,
         before: Option<&Before>,
         deadline: Instant,
     ) -> Result<Self> {
-        let failed = || MemoryError::read("the arena");
-        let mut word = [0; 8];
-        let at = offset_of!(Header, inodes_at) as u64;
-        arena.read_exact_at(&mut word, at).map_err(failed())?;
-        let mut table = vec![0; INODES * INODE_BYTES];
-        let at = heap.saturating_add(u64::from_ne_bytes(word));
-        arena.read_exact_at(&mut table, at).map_err(failed())?;
+        let at = word(header, offset_of!(Header, inodes_at));
+        let table = InodeTable { bytes: heap.bytes(at, at + TABLE_BYTES), heap, at };
+        let record = word(header, offset_of!(Header, writes_at));
         let contents = before.map(|before| before.contents().0);
-        let rewritten = Rewritten::read(arena, heap, &table, contents).map_err(failed())?;
+        let rewritten = Rewritten::read(arena, &table, record, contents)
+            .map_err(MemoryError::read("the arena"))?;
         let nowhere = before.map(|before| before.places.nowhere.clone()).unwrap_or_default();
         let (mut wanted, mut marked) = (HashMap::new(), HashMap::new());
-        for file in table.as_chunks::<INODE_BYTES>().0.iter().filter_map(known) {
+        for file in table.rows().filter_map(known) {
             wanted.insert(file.file, file.is_hosts);
             marked.extend(file.mark.map(|mark| (mark, file.file)));
         }
@@ -78,6 +102,7 @@ impl<'a> Files<'a> {
             found,
             seen,
             directories,
+            plain: HashSet::new(),
             in_use,
             nowhere,
             rewritten,
@@ -112,8 +137,7 @@ impl<'a> Files<'a> {
         self.seen.insert(path.to_owned());
         in_time(self.deadline)?;
         // What is not there any more, or closed, is not found.
-        let Ok(opened) = self.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW) else { return Ok(()) };
-        let Ok(stat) = fstat(&opened) else { return Ok(()) };
+        let Ok(stat) = self.stat(path) else { return Ok(()) };
         self.found(&stat, path);
         match kind(&stat) {
             SFlag::S_IFDIR => drop(self.directories.insert(path.to_owned())),
@@ -127,6 +151,20 @@ impl<'a> Files<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    fn stat(&mut self, path: &[u8]) -> nix::Result<FileStat> {
+        let parent = path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at.max(1)]);
+        // Without symbolic links on the way there is nothing to leave the root by.
+        let is_plain = path.len() > 1 && parent.is_some_and(|parent| self.plain.contains(parent));
+        let stat = match is_plain {
+            true => fstatat(self.root, &path[1..], AtFlags::AT_SYMLINK_NOFOLLOW)?,
+            false => fstat(self.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)?)?,
+        };
+        if kind(&stat) == SFlag::S_IFDIR && (is_plain || path == b"/") {
+            self.plain.insert(path.to_owned());
+        }
+        Ok(stat)
     }
 
     fn open(&self, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {

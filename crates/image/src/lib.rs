@@ -27,6 +27,8 @@ pub mod pack;
 pub mod packed;
 pub mod pages;
 pub mod processes;
+mod raw;
+mod stand_ins;
 pub mod take;
 mod written;
 
@@ -37,3 +39,4 @@ pub use form::PAGE_BYTES;
 pub use maps::Mapping;
 pub use pages::{Pages, is_zero};
 pub use processes::Process;
+pub use stand_ins::SpareNumbers;

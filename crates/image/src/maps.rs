@@ -1,14 +1,16 @@
-//! A process's mappings, from `/proc/PID/smaps`.
+//! A process's mappings, from `/proc/PID/smaps`; or from `/proc/PID/maps`, which does not count all pages, when nothing else is to be known.
 
 use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 
 /// The most mappings of one process; Linux allows 65,530 by default.
 const MAX_MAPPINGS: usize = 256 << 10;
+/// Mappings of huge pages begin and end at multiples of this.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// The most bytes of a line.
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
@@ -123,6 +125,49 @@ pub fn select(host_pid: u32, wanted: impl Fn(&Mapping) -> bool) -> Result<Vec<Ma
             return Err(MemoryError::TooMuch("262,144 mappings in a process"));
         }
     }
+}
+
+/// The mappings of a process that are `wanted`, by address, as [`select`] answers them, but for those that it does not use: it may use any of these. Only for a process
+/// that has told the kernel nothing about its memory that the kernel shows in `smaps` alone. `None`: one of them may have huge pages.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn plain(
+    host_pid: u32,
+    wanted: impl Fn(&Mapping) -> bool,
+) -> Result<Option<Vec<Mapping>>> {
+    let path = format!("/proc/{host_pid}/maps");
+    let failed = |error| MemoryError::Read { what: path.clone(), error };
+    let text = fs::read(&path).map_err(failed)?;
+    let mut found = Vec::new();
+    for line in String::from_utf8_lossy(&text).lines() {
+        let wrong = || std::io::Error::other(format!("a line is not understood: {line}"));
+        let mut mapping = parse(line).ok_or_else(wrong).map_err(failed)?;
+        if !wanted(&mapping) {
+            continue;
+        }
+        if mapping.is_of_file() && (mapping.start | mapping.end) % HUGE_PAGE_BYTES == 0 {
+            return Ok(None);
+        }
+        mapping.is_used = true;
+        if mapping.name == "[stack]" {
+            mapping.flags = "gd".to_owned();
+        } else if mapping.is_shared() && may_be_written(host_pid, &mapping) {
+            mapping.flags = "mw".to_owned();
+        }
+        found.push(mapping);
+        if found.len() > MAX_MAPPINGS {
+            return Err(MemoryError::TooMuch("262,144 mappings in a process"));
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Whether a shared mapping is of a file that is open for writing: the process may allow itself to write.
+fn may_be_written(host_pid: u32, mapping: &Mapping) -> bool {
+    let Mapping { start, end, .. } = mapping;
+    let file = || fs::symlink_metadata(format!("/proc/{host_pid}/map_files/{start:x}-{end:x}"));
+    mapping.permissions.contains('w') || file().is_ok_and(|file| file.mode() & 0o200 != 0)
 }
 
 /// `Name:   value`: one of the lines that follow a mapping's own.

@@ -1,11 +1,10 @@
 //! The pages of a process, from `/proc/PID/pagemap` and `/proc/PID/mem`.
 
 use crate::before::Lookup;
-use crate::copied::Page;
 pub use crate::form::PAGE_BYTES;
 use crate::maps::Mapping;
 use crate::processes::Process;
-use crate::written::{Row, Watch};
+use crate::written::{self, Row, Watch};
 use crate::{MemoryError, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,41 +30,49 @@ pub fn in_time(deadline: Instant) -> Result<()> {
 /// Whether a page holds zeros only.
 #[must_use]
 pub fn is_zero(page: &[u8]) -> bool {
-    page.iter().all(|byte| *byte == 0)
+    // In pieces that the compiler turns into a few instructions.
+    let (pieces, rest) = page.as_chunks::<64>();
+    pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|byte| *byte == 0)
 }
 
 /// A whole page that was read.
-fn here(page: &[u8]) -> Page<'_> {
-    Page::Here(page.try_into().expect("memory is read in pages"))
+fn here(page: &[u8]) -> &[u8; PAGE_BYTES as usize] {
+    page.try_into().expect("memory is read in pages")
+}
+
+/// Pages in a row of an image that is being taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    /// One that was read.
+    Here(&'a [u8; PAGE_BYTES as usize]),
+    /// Those of the image before, by their hashes.
+    Known(&'a [u128]),
 }
 
 /// Pages that are read together.
 const BATCH: usize = 64;
-/// Pages that are handed on together, read or known.
-const MOST: usize = 4096;
 
 /// Pages in order, of which some are to be read.
-struct Batch {
-    pages: Vec<(u64, Option<u128>)>,
+struct Batch<'b> {
+    parts: Vec<(u64, Option<&'b [u128]>)>,
     to_read: Vec<u64>,
     piece: Vec<u8>,
 }
 
-impl Batch {
+impl<'b> Batch<'b> {
     fn new() -> Self {
         let piece = vec![0; BATCH * PAGE_BYTES as usize];
-        Self { pages: Vec::new(), to_read: Vec::with_capacity(BATCH), piece }
-    }
-
-    fn add(&mut self, address: u64, known: Option<u128>) {
-        self.pages.push((address, known));
-        if known.is_none() {
-            self.to_read.push(address);
-        }
+        Self { parts: Vec::new(), to_read: Vec::with_capacity(BATCH), piece }
     }
 
     fn is_full(&self) -> bool {
-        self.to_read.len() == BATCH || self.pages.len() >= MOST
+        self.to_read.len() == BATCH
+    }
+
+    fn read(&mut self, address: u64) {
+        self.parts.push((address, None));
+        self.to_read.push(address);
     }
 
     /// Reads them, and calls `each` for all.
@@ -73,21 +80,20 @@ impl Batch {
         &mut self,
         from: &Pages,
         mapping: &Mapping,
-        of_file: bool,
-        each: &mut impl FnMut(u64, Page<'_>) -> Result<()>,
+        each: &mut impl FnMut(u64, Part<'_>) -> Result<()>,
     ) -> Result<()> {
         let piece = &mut self.piece[..self.to_read.len() * PAGE_BYTES as usize];
         if !piece.is_empty() {
             from.gather(mapping, &self.to_read, piece)?;
         }
         let mut read = piece.chunks_exact(PAGE_BYTES as usize);
-        for (address, known) in self.pages.drain(..) {
+        for (address, known) in self.parts.drain(..) {
             match known {
-                Some(hash) => each(address, Page::Known(hash))?,
+                Some(hashes) => each(address, Part::Known(hashes))?,
                 None => {
                     let page = read.next().expect("as many were read as are unknown");
-                    if of_file || !is_zero(page) {
-                        each(address, here(page))?;
+                    if mapping.is_of_file() || !is_zero(page) {
+                        each(address, Part::Here(here(page)))?;
                     }
                 }
             }
@@ -142,42 +148,61 @@ impl Pages {
         })
     }
 
-    /// The same, for those that may have changed since the image before; of the others it gives the hash.
+    /// The rows of a private mapping's own pages, which the kernel protects from now on; false: it cannot do so behind the last of them.
     ///
     /// # Errors
-    /// As [`private`](Self::private).
-    pub(crate) fn changed(
+    /// There is no time left.
+    pub(crate) fn rows(
         &self,
         mapping: &Mapping,
         watch: &Watch,
-        before: &mut Lookup<'_>,
         deadline: Instant,
-        mut each: impl FnMut(u64, Page<'_>) -> Result<()>,
-    ) -> Result<()> {
-        if !mapping.is_used {
-            return Ok(());
-        }
-        let of_file = mapping.is_of_file();
-        let mut batch = Batch::new();
-        let mut next = mapping.start;
-        let all = watch.rows(&self.pagemap, mapping, |row: Row| {
+    ) -> Result<(Vec<Row>, bool)> {
+        let mut rows = Vec::new();
+        let all = watch.rows(&self.pagemap, mapping, |row| {
             in_time(deadline)?;
-            for address in (row.start..row.end).step_by(PAGE_BYTES as usize) {
-                let known = if row.written { None } else { before.find(address) };
-                batch.add(address, known);
-                if batch.is_full() {
-                    batch.empty(self, mapping, of_file, &mut each)?;
-                }
-            }
-            next = row.end;
+            rows.push(row);
             Ok::<(), MemoryError>(())
         })?;
-        batch.empty(self, mapping, of_file, &mut each)?;
-        if !all {
-            let rest = Mapping { start: next, ..mapping.clone() };
-            self.private(&rest, deadline, |address, page| each(address, here(page)))?;
+        Ok((rows, all))
+    }
+
+    /// The rows of a private mapping's own pages, in a copy of a process that these rows are of; `None`: this kernel does not tell.
+    pub(crate) fn copied_rows(&self, mapping: &Mapping, noted: &[Row]) -> Option<Vec<Row>> {
+        Some(written::unless_noted(&written::present(&self.pagemap, mapping)?, noted))
+    }
+
+    /// Calls `each` for the pages of these rows: of those that have not changed since the image before it gives the hashes.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private).
+    pub(crate) fn of_rows(
+        &self,
+        mapping: &Mapping,
+        rows: &[Row],
+        before: &mut Lookup<'_>,
+        deadline: Instant,
+        mut each: impl FnMut(u64, Part<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut batch = Batch::new();
+        for row in rows {
+            let mut at = row.start;
+            while at < row.end {
+                let known = if row.written { &[] } else { before.row(at, row.end) };
+                if known.is_empty() {
+                    batch.read(at);
+                    at += PAGE_BYTES;
+                } else {
+                    batch.parts.push((at, Some(known)));
+                    at += known.len() as u64 * PAGE_BYTES;
+                }
+                if batch.is_full() {
+                    in_time(deadline)?;
+                    batch.empty(self, mapping, &mut each)?;
+                }
+            }
         }
-        Ok(())
+        batch.empty(self, mapping, &mut each)
     }
 
     /// Calls `each` for the pages of a mapping that the process has in its page tables.

@@ -1,9 +1,11 @@
 //! The server's processes: all below init, by their numbers in the server.
 
-use crate::{MemoryError, Result};
+use crate::pages::in_time;
+use crate::{MemoryError, Result, stand_ins};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 /// The most processes; the runtime allows a server fewer.
 const MAX_PROCESSES: usize = 4096;
@@ -47,7 +49,7 @@ pub fn below(init: u32) -> Result<Vec<Process>> {
         };
         for (host_pid, status) in children {
             parents.push(host_pid);
-            if status.has_memory {
+            if status.has_memory && stand_ins::origin(&status.name, status.pid).is_none() {
                 let command = command(host_pid).unwrap_or(status.name);
                 found.push(Process { pid: status.pid, host_pid, command });
             }
@@ -58,6 +60,29 @@ pub fn below(init: u32) -> Result<Vec<Process>> {
     }
     found.sort_by_key(|process| process.pid);
     Ok(found)
+}
+
+/// A process that was just forked may still be on its way to where it sleeps.
+pub(crate) fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
+    let path = format!("/proc/{}/syscall", process.host_pid);
+    let sleeps = format!("{} ", libc::SYS_futex);
+    while !fs::read_to_string(&path).map_err(MemoryError::read(&*path))?.starts_with(&sleeps) {
+        in_time(deadline)?;
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The numbers on the host of the stand-ins below `init` with numbers from `first` on, by the numbers of their origins in the server.
+pub(crate) fn stand_ins(init: u32, first: u32) -> Result<BTreeMap<u32, u32>> {
+    let all = match Path::new("/proc/thread-self/children").exists() {
+        true => children(init),
+        false => by_parent()?.remove(&init).unwrap_or_default(),
+    };
+    let stands = all.into_iter().filter(|(_, status)| status.has_memory && status.pid >= first);
+    let by_origin = stands
+        .filter_map(|(pid, status)| Some((stand_ins::origin(&status.name, status.pid)?, pid)));
+    Ok(by_origin.collect())
 }
 
 /// The children of a process, of all its threads. What ended meanwhile is not the server's, which stands still.

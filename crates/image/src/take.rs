@@ -4,36 +4,39 @@
 //! What an image cannot hold is refused by name; the server stays as it is.
 
 mod descriptors;
+mod memory;
 mod objects;
 mod parked;
 mod program;
 mod settings;
+mod standing;
 
 use self::descriptors::Opened;
+use self::memory::Stand;
 use self::objects::{Shared, each_page};
 use self::program::Given;
 use self::settings::Ids;
+use self::standing::Heap;
+pub use self::standing::Standing;
 use crate::before::{Before, Lookup, Places};
 use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::files::Files;
-use crate::maps::{self, Mapping};
-use crate::pages::{PAGE_BYTES, Pages, is_zero};
+use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
-use crate::written::Watch;
+use crate::raw::Raw;
+use crate::stand_ins::{SpareNumbers, StandIns};
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
-use skein_arena::layout::{
-    HEADER_BYTES, Header, LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE,
-};
-use skein_arena::parts::{Own, PARTS_BYTES, Parts};
+use skein_arena::layout::{HEADER_BYTES, Header, SERVER_BASE};
+use skein_arena::parts::{PARTS_BYTES, Parts};
 use skein_arena::restore::{
     self, Credentials, Description, Descriptor, Head, Known, Lock, Object, Parked, Program, Run,
-    advice, kind,
 };
+use skein_arena::uses::Use;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Error;
 use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -42,9 +45,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
-
-/// From the arena to the runtime's library: nothing there is the server's.
-const OWN: std::ops::Range<u64> = SERVER_BASE as u64..LIBRARY_AT as u64;
 
 /// The limit of open files, in the kernel's order.
 const NOFILE: usize = libc::RLIMIT_NOFILE as usize;
@@ -61,7 +61,6 @@ pub struct Figures {
 }
 
 /// The server to take an image of.
-#[derive(Debug)]
 pub struct Source<'a> {
     /// The parent of all its processes.
     pub init: u32,
@@ -75,9 +74,11 @@ pub struct Source<'a> {
     pub root: BorrowedFd<'a>,
     /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
     /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
-    pub paths: &'a BTreeSet<PathBuf>,
+    pub paths: &'a dyn Fn() -> Result<BTreeSet<PathBuf>>,
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
+    /// Where numbers of processes come from for stand-ins, if the server is not to stand until its memory is copied.
+    pub numbers: Option<&'a dyn SpareNumbers>,
 }
 
 /// What was taken.
@@ -89,7 +90,7 @@ pub struct Taken {
     pub figures: Figures,
     /// Where its pages are.
     pub places: Places,
-    /// What was written to files.
+    /// What was written to files, if nobody took it meanwhile.
     pub rewritten: Rewritten,
 }
 
@@ -100,40 +101,84 @@ impl Source<'_> {
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
     pub fn take(&self, before: Option<&Before>, deadline: Instant) -> Result<Taken> {
+        self.stand(before, deadline, |_| Ok(()))?.finish(deadline)
+    }
+
+    /// The part of [`take`](Self::take) for which the server must stand. `meanwhile` reads its files, of which it is told what was written.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stand<'s>(
+        &'s self,
+        before: Option<&'s Before>,
+        deadline: Instant,
+        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()>,
+    ) -> Result<Standing<'s>> {
         let processes = processes::below(self.init)?;
         for process in &processes {
-            await_sleep(process, deadline)?;
+            processes::await_sleep(process, deadline)?;
         }
-        let mut image = Image::new(self.init, self.given, before, self.watches);
-        self.heap(&mut image)?;
-        image.head.heap_runs = image.runs.len() as u32;
-        let arena = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
         let Some(first) = processes.first() else {
             return Err(MemoryError::CannotHold("it has no process".into()));
         };
+        let mut image = Image::new(self.init, self.given, before, self.watches);
+        let mut header = vec![0; HEADER_BYTES];
+        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
+        let about = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
+        let (arena, advised) = ((about.dev(), about.ino()), has_advised(&header));
+        let mut stand = Stand { arena, advised, forked: false, deadline };
         // What has no path is known by its descriptors, before mappings of it are met.
         for process in &processes {
             image.begin(process, first)?;
         }
         image.parked(first)?;
+        let mut mappings = Vec::new();
         for (n, process) in processes.iter().enumerate() {
-            image.memory_of(n, process, (arena.dev(), arena.ino()), deadline)?;
+            mappings.push(image.mappings_of(n, process, &stand)?);
         }
-        image.objects(&processes, deadline)?;
-        let rewritten = self.files(&mut image, deadline)?;
-        let mut header = vec![0; HEADER_BYTES];
-        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
-        image.finish(&header, &processes, rewritten)
+        // They fork while what they share is read; the kernel tells nothing about a process's memory meanwhile.
+        let asked = self.numbers.map(|numbers| StandIns::ask(self.arena, numbers, &processes));
+        stand.forked = asked.as_ref().is_some_and(std::result::Result::is_ok);
+        let heap = self.heap(&header)?;
+        let rewritten = self.files(&mut image, &header, &heap.pages, deadline)?;
+        let mut standing = Standing {
+            image,
+            processes,
+            header,
+            heap,
+            objects: Vec::new(),
+            private: Vec::new(),
+            rewritten,
+            stand_ins: None,
+            stood_because: None,
+        };
+        match asked {
+            None => {}
+            Some(Ok(asked)) => standing.stand_ins = Some(asked),
+            Some(Err(why)) => standing.stood_because = Some(why),
+        }
+        meanwhile(&mut standing.rewritten)?;
+        standing.await_fork(&mut stand)?;
+        standing.objects = standing.image.hold_objects(&standing.processes, deadline)?;
+        standing.hold_private(mappings, &stand)?;
+        // The server may close the last descriptor of such a file, and is to have done so.
+        standing.image.on_their_way.clear();
+        Ok(standing)
     }
 
     /// The files that the arena knows by the kernel's numbers.
-    fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<Rewritten> {
-        let heap = (self.sizes.file_bytes() - self.sizes.heap) as u64;
-        let mut files = Files::new(self.root, self.arena, heap, image.before, deadline)?;
+    fn files(
+        &self,
+        image: &mut Image<'_>,
+        header: &[u8],
+        heap: &Raw,
+        deadline: Instant,
+    ) -> Result<Rewritten> {
+        let mut files = Files::new(self.root, self.arena, header, heap, image.before, deadline)?;
         for path in image.names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
-        for path in self.paths {
+        for path in (self.paths)()? {
             files.note(path.as_os_str().as_bytes())?;
         }
         // Those that were sought in directories need not be again.
@@ -150,41 +195,31 @@ impl Source<'_> {
         Ok(rewritten)
     }
 
-    /// The pages of the arena's heap.
-    fn heap(&self, image: &mut Image<'_>) -> Result<()> {
+    /// A copy of the arena's heap.
+    fn heap(&self, header: &[u8]) -> Result<Heap> {
         let failed = |error: std::io::Error| MemoryError::Read { what: "the arena".into(), error };
         let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
-        let mut before = image.before.map(Before::heap);
-        let owns = self.owns().map_err(failed)?;
-        let mut root = Xxh3::new();
-        let mut shared = [0; PAGE_BYTES as usize];
-        let page = |offset: u64, page: &[u8]| {
-            shared.copy_from_slice(page);
-            owns.iter().for_each(|own| own.clear(&mut shared, offset - begin));
-            if !is_zero(&shared) {
-                root.update(&(offset - begin).to_le_bytes());
-                root.update(&shared);
-            }
-            image.compared(address + (offset - begin), page, before.as_mut())
-        };
-        each_page(self.arena, begin, self.sizes.file_bytes() as u64, page, failed)?;
-        image.places.heap_root = root.digest();
-        Ok(())
+        let mut pages = Raw::default();
+        let each = |offset: u64, page: &[u8]| pages.add(offset - begin, page).map_err(failed);
+        each_page(self.arena, begin, self.sizes.file_bytes() as u64, each, failed)?;
+        let (at, heap) = (word(header, offset_of!(Header, parts_at)), self.sizes.heap as u64);
+        let end = at.checked_add(PARTS_BYTES as u64).filter(|end| at != 0 && *end <= heap);
+        let table = end.map_or_else(|| vec![0; PARTS_BYTES], |end| pages.bytes(at, end));
+        let table = table.first_chunk().expect("as many bytes as the table has");
+        let owns = Parts::read(table).owns().collect();
+        Ok(Heap { pages, address, owns })
     }
+}
 
-    /// The bytes of the heap that belong to one replica.
-    fn owns(&self) -> std::io::Result<Vec<Own>> {
-        let mut word = [0; 8];
-        self.arena.read_exact_at(&mut word, offset_of!(Header, parts_at) as u64)?;
-        let mut table = [0; PARTS_BYTES];
-        let (at, heap) = (u64::from_ne_bytes(word), self.sizes.heap as u64);
-        if at != 0 && at.checked_add(PARTS_BYTES as u64).is_some_and(|end| end <= heap) {
-            let begin = self.sizes.file_bytes() as u64 - heap;
-            self.arena.read_exact_at(&mut table, begin + at)?;
-        }
-        Ok(Parts::read(&table).owns().collect())
-    }
+/// Whether a process may have told the kernel something about its memory that only the list shows which counts pages.
+fn has_advised(header: &[u8]) -> bool {
+    word(header, offset_of!(Header, uses) + Use::MemoryAdvice as usize * size_of::<u64>()) != 0
+}
+
+/// A word of the arena's header.
+pub(crate) fn word(header: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(*header[at..].first_chunk().expect("inside the header"))
 }
 
 /// The paths of files that a server knows which continues from this image: a part of [`Source::paths`] of its next one, whatever the log still has by then.
@@ -219,17 +254,6 @@ pub fn paths(image: &File) -> Result<BTreeSet<PathBuf>> {
         paths.insert(PathBuf::from(OsStr::from_bytes(&name[..end])));
     }
     Ok(paths)
-}
-
-/// A process that was just forked may still be on its way to where it sleeps.
-fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
-    let path = format!("/proc/{}/syscall", process.host_pid);
-    let sleeps = format!("{} ", libc::SYS_futex);
-    while !fs::read_to_string(&path).map_err(MemoryError::read(&*path))?.starts_with(&sleeps) {
-        crate::pages::in_time(deadline)?;
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {
@@ -358,6 +382,14 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// Pages in a row that are as they were before.
+    fn known_pages(&mut self, address: u64, hashes: &[u128]) -> Result<()> {
+        let at = self.copied.len();
+        self.copied.all_known(hashes);
+        self.ran(address, at);
+        Ok(())
+    }
+
     fn add(&mut self, address: u64, page: Page<'_>) -> Result<()> {
         let at = self.copied.len();
         match page {
@@ -366,12 +398,37 @@ impl<'a> Image<'a> {
                 self.copied.page(bytes).map_err(MemoryError::read("memory for an image"))?;
             }
         }
+        self.ran(address, at);
+        Ok(())
+    }
+
+    /// What was added since `at` belongs to this address.
+    fn ran(&mut self, address: u64, at: u64) {
+        let bytes = self.copied.len() - at;
         match self.runs.last_mut() {
             Some(run) if run.address + run.bytes == address && run.at + run.bytes == at => {
-                run.bytes += PAGE_BYTES;
+                run.bytes += bytes;
             }
-            _ => self.runs.push(Run { address, bytes: PAGE_BYTES, at }),
+            _ => self.runs.push(Run { address, bytes, at }),
         }
+    }
+
+    /// The pages of the arena's heap, which come first.
+    fn heap(&mut self, heap: &Heap) -> Result<()> {
+        let mut before = self.before.map(Before::heap);
+        let mut root = Xxh3::new();
+        let mut shared = [0; PAGE_BYTES as usize];
+        for (at, page) in heap.pages.each() {
+            shared.copy_from_slice(page);
+            heap.owns.iter().for_each(|own| own.clear(&mut shared, at));
+            if !is_zero(&shared) {
+                root.update(&at.to_le_bytes());
+                root.update(&shared);
+            }
+            self.compared(heap.address + at, page, before.as_mut())?;
+        }
+        self.places.heap_root = root.digest();
+        self.head.heap_runs = self.runs.len() as u32;
         Ok(())
     }
 
@@ -392,88 +449,6 @@ impl<'a> Image<'a> {
         found.locks = part(self.first_lock, self.locks.len());
         self.processes.push(found);
         Ok(())
-    }
-
-    /// The memory of process number `n`.
-    fn memory_of(
-        &mut self,
-        n: usize,
-        process: &Process,
-        arena: FileId,
-        deadline: Instant,
-    ) -> Result<()> {
-        let (first_mapping, first_run) = (self.mappings.len(), self.runs.len());
-        let pages = Pages::of(process)?;
-        let watch = Watch::of(process).filter(|_| self.watches);
-        let before = self.before;
-        let mut before = before.map_or_else(Lookup::default, |b| b.process(process.host_pid));
-        let mappings = maps::select(process.host_pid, |m| {
-            !OWN.contains(&m.start) && m.file != arena && m.name != "[vsyscall]"
-        })?;
-        for mapping in mappings {
-            let kind = self.kind(process, &mapping)?;
-            if kind == kind::HEAP {
-                self.processes[n].brk = mapping.end;
-            }
-            let of = match kind {
-                kind::SHARED => self.memory(process, &mapping).into(),
-                kind::PRIVATE => self.by_file[&mapping.file].into(),
-                _ => self.name(&mapping.name),
-            };
-            let is_stored = !matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
-            let mut compare =
-                |address, page: &[u8]| self.compared(address, page, Some(&mut before));
-            if kind == kind::ANONYMOUS && mapping.is_of_file() {
-                // The file is gone: what it held is the process's own from now on.
-                pages.all(&mapping, deadline, compare)?;
-            } else if is_stored && !mapping.name.starts_with("[v") {
-                match &watch {
-                    None => pages.private(&mapping, deadline, &mut compare)?,
-                    Some(watch) => {
-                        let each = |address, page: Page<'_>| self.add(address, page);
-                        pages.changed(&mapping, watch, &mut before, deadline, each)?;
-                    }
-                }
-            }
-            let Mapping { start, end, offset, .. } = mapping;
-            self.mappings.push(restore::Mapping {
-                start,
-                end,
-                offset,
-                of,
-                kind,
-                protection: protection(&mapping.permissions),
-                advice: advice(&mapping),
-                unused: 0,
-            });
-        }
-        self.processes[n].mappings = part(first_mapping, self.mappings.len());
-        self.processes[n].runs = self.since(first_run);
-        Ok(())
-    }
-
-    fn kind(&self, process: &Process, mapping: &Mapping) -> Result<u32> {
-        let name = mapping.name.as_str();
-        let is_memory = name.starts_with("/dev/zero") || name.starts_with("[anon_shmem:");
-        let is_removed = mapping.is_of_file() && name.ends_with(" (deleted)");
-        Ok(match name {
-            "[stack]" => kind::STACK,
-            "[heap]" => kind::HEAP,
-            "[vdso]" | "[vvar]" | "[vvar_vclock]" => kind::STAYS,
-            _ if mapping.start >> RUNTIME_BITS == RUNTIME_PLACE as u64 && mapping.is_of_file() => {
-                kind::STAYS
-            }
-            _ if mapping.has("ht") => return refused(process, format!("huge pages of {name}")),
-            _ if mapping.key != 0 => {
-                return refused(process, format!("protection key {} at {name}", mapping.key));
-            }
-            _ if mapping.is_shared() && (is_removed || is_memory) => kind::SHARED,
-            _ if mapping.is_shared() && mapping.has("mw") => kind::WRITTEN_FILE,
-            _ if mapping.is_shared() => kind::SHARED_FILE,
-            _ if self.by_file.contains_key(&mapping.file) => kind::PRIVATE,
-            _ if mapping.is_of_file() && !is_removed => kind::FILE,
-            _ => kind::ANONYMOUS,
-        })
     }
 
     /// The restore keeps descriptors of its own above the server's.
@@ -536,11 +511,12 @@ impl<'a> Image<'a> {
             |[first, count]: [u32; 2]| self.runs[first as usize..(first + count) as usize].to_vec();
         let of_process =
             |(process, found): (&Process, &restore::Process)| (process.host_pid, runs(found.runs));
-        let Places { files, nowhere, heap_root, .. } = std::mem::take(&mut self.places);
+        let Places { files, nowhere, heap_root, doubtful, .. } = std::mem::take(&mut self.places);
         let places = Places {
             files,
             nowhere,
             heap_root,
+            doubtful,
             pids: processes.iter().map(|process| (process.pid, process.host_pid)).collect(),
             heap: runs([0, self.head.heap_runs]),
             processes: processes.iter().zip(&self.processes).map(of_process).collect(),
@@ -560,28 +536,6 @@ fn part(first: usize, end: usize) -> [u32; 2] {
 /// The rest of the line that begins so.
 fn field<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim)
-}
-
-fn protection(permissions: &str) -> u32 {
-    let letters = permissions.bytes().zip(*b"rwx");
-    let bits = [libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC];
-    letters
-        .zip(bits)
-        .filter(|((is, letter), _)| is == letter)
-        .fold(0, |all, (_, bit)| all | bit as u32)
-}
-
-/// What the server has told the kernel about a mapping.
-fn advice(mapping: &Mapping) -> u32 {
-    let words = [
-        ("dc", advice::NOT_FORKED),
-        ("wf", advice::WIPED),
-        ("hg", advice::HUGE),
-        ("nh", advice::SMALL),
-        ("sl", advice::SEALED),
-        ("gd", advice::GROWS),
-    ];
-    words.iter().filter(|(word, _)| mapping.has(word)).fold(0, |all, (_, bit)| all | bit)
 }
 
 fn bytes<T: Copy>(of: &[T]) -> &[u8] {

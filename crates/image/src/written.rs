@@ -108,6 +108,26 @@ impl Watch {
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Whether a mapping has any page of the process's own: servers reserve terabytes that they never use, which need not be watched.
+    fn has_pages(pagemap: &File, mapping: &Mapping, of_file: u64) -> bool {
+        let mut region = Region::default();
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: mapping.start,
+            end: mapping.end,
+            regions: (&raw mut region).expose_provenance() as u64,
+            regions_len: 1,
+            max_pages: 1,
+            inverted: of_file,
+            mask: of_file,
+            any_of: PRESENT | SWAPPED,
+            returned: PRESENT,
+            ..Scan::default()
+        };
+        // SAFETY: the structure as the kernel reads and writes it, with room for one region.
+        unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, &raw mut scan) != 0 }
+    }
+
     /// Calls `each` for the pages of a private mapping that are the process's own, in order, and protects them. False: this kernel cannot, and `each` may have been
     /// called for some.
     ///
@@ -119,6 +139,11 @@ impl Watch {
         mapping: &Mapping,
         mut each: impl FnMut(Row) -> Result<(), E>,
     ) -> Result<bool, E> {
+        // To look whether a page is the file's costs a look at the page.
+        let of_file = if mapping.is_of_file() { FILE } else { 0 };
+        if !Self::has_pages(pagemap, mapping, of_file) {
+            return Ok(true);
+        }
         let mut regions = vec![Region::default(); REGIONS];
         let mut is_new = false;
         let mut at = mapping.start;
@@ -131,8 +156,8 @@ impl Watch {
                 regions: regions.as_mut_ptr().expose_provenance() as u64,
                 regions_len: REGIONS as u64,
                 // Pages of the file itself are not the process's own.
-                inverted: FILE,
-                mask: FILE,
+                inverted: of_file,
+                mask: of_file,
                 any_of: PRESENT | SWAPPED,
                 returned: WRITTEN | SWAPPED | ZERO,
                 ..Scan::default()
@@ -161,5 +186,86 @@ impl Watch {
             at = scan.walk_end;
         }
         Ok(true)
+    }
+}
+
+/// The rows of a private mapping's own pages in a process that nobody watches; `None`: this kernel does not tell.
+pub(crate) fn present(pagemap: &File, mapping: &Mapping) -> Option<Vec<Row>> {
+    let of_file = if mapping.is_of_file() { FILE } else { 0 };
+    let mut regions = vec![Region::default(); REGIONS];
+    let mut rows = Vec::new();
+    let mut at = mapping.start;
+    while at < mapping.end {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: at,
+            end: mapping.end,
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
+            regions_len: REGIONS as u64,
+            inverted: of_file,
+            mask: of_file,
+            any_of: PRESENT | SWAPPED,
+            returned: ZERO,
+            ..Scan::default()
+        };
+        // SAFETY: the structure as the kernel reads and writes it, with room for as many regions as it says.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, &raw mut scan) };
+        let found = usize::try_from(found).ok()?;
+        for Region { start, end, categories } in regions.iter().take(found).copied() {
+            if categories & ZERO == 0 || mapping.is_of_file() {
+                rows.push(Row { start, end, written: true });
+            }
+        }
+        if scan.walk_end <= at {
+            return None;
+        }
+        at = scan.walk_end;
+    }
+    Some(rows)
+}
+
+/// The rows of `there`, written unless they are in an unwritten one of `noted`. Both are in order.
+pub(crate) fn unless_noted(there: &[Row], noted: &[Row]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut unwritten = noted.iter().filter(|row| !row.written).peekable();
+    for Row { start, end, .. } in there.iter().copied() {
+        let mut at = start;
+        while at < end {
+            while unwritten.next_if(|row| row.end <= at).is_some() {}
+            let (to, written) = match unwritten.peek() {
+                Some(row) if row.start <= at => (row.end.min(end), false),
+                Some(row) => (row.start.min(end), true),
+                None => (end, true),
+            };
+            rows.push(Row { start: at, end: to, written });
+            at = to;
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copys_pages_are_those_before_where_its_origin_was_not_written() {
+        let row = |start, end, written| Row { start, end, written };
+        let there = [row(0, 10, true), row(20, 30, true), row(40, 50, true)];
+        let noted = [row(2, 4, false), row(4, 6, true), row(8, 22, false), row(29, 45, false)];
+        let found = unless_noted(&there, &noted);
+        let expected = [
+            row(0, 2, true),
+            row(2, 4, false),
+            row(4, 8, true),
+            row(8, 10, false),
+            row(20, 22, false),
+            row(22, 29, true),
+            row(29, 30, false),
+            row(40, 45, false),
+            row(45, 50, true),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(unless_noted(&there, &[]), there);
     }
 }

@@ -239,8 +239,11 @@ pub struct ImageFile {
 /// News of images.
 #[derive(Debug)]
 pub enum ImageNews {
-    /// The server was read, and may go on.
-    Copied,
+    /// The server was read, or its processes have made copies that are read, and may go on.
+    Copied {
+        /// Whether copies were made.
+        forked: bool,
+    },
     /// The hash of all memory and files of the server in an image that is being taken here: the same on replicas whose servers are equal at this entry. Before it is kept.
     Root(LogIndex, u64),
     /// An image is whole and durable: it was taken here, or received.
@@ -265,7 +268,8 @@ pub trait Images {
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
     /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
-    fn take_image(&mut self, server: &Link, state: ServerState);
+    /// `briefly`: clients wait while it stands, which it need not until it is read.
+    fn take_image(&mut self, server: &Link, state: ServerState, briefly: bool);
     /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
     /// from the beginning.
     fn confirm_image(&mut self, index: LogIndex);

@@ -40,6 +40,7 @@
 //! ([`sys`]), from this library's text, which the net lets through. `errno` is set only by a hook that returns an error.
 //! A broken invariant ends the server with a `Fatal` frame ([`fatal`]): never silently wrong.
 
+mod advice;
 mod context;
 mod entry;
 mod fatal;

@@ -75,6 +75,8 @@ pub struct Local {
     pub creates_thread: AtomicBool,
     /// This process has had a shared mapping. fork: whether it has one.
     pub shares_memory: AtomicBool,
+    /// The last request of the node for a stand-in that this process has met.
+    pub stands_in: AtomicU32,
     /// The core that the carrier is bound to, from 1; 0: none. A forked child's is bound as its parent's was.
     pub core: AtomicU32,
 
@@ -154,6 +156,7 @@ pub static LOCAL: Local = Local {
     main_ended_at: AtomicU64::new(0),
     creates_thread: AtomicBool::new(false),
     shares_memory: AtomicBool::new(false),
+    stands_in: AtomicU32::new(0),
     core: AtomicU32::new(0),
     patches: AtomicBool::new(false),
     was_executed: Cell::new(false),

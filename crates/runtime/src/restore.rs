@@ -23,6 +23,7 @@ use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::local::{LOCAL, header};
 use crate::sys::{self, args};
+use crate::uses::{self, Use};
 use crate::{glibc, process, spin, stack, thread};
 use core::mem::offset_of;
 use core::slice::from_raw_parts;
@@ -518,6 +519,9 @@ unsafe fn advise(m: &Mapping) {
         (advice::HUGE, libc::MADV_HUGEPAGE),
         (advice::SMALL, libc::MADV_NOHUGEPAGE),
     ];
+    if m.advice & !advice::GROWS != 0 {
+        uses::note(Use::MemoryAdvice);
+    }
     for (bit, order) in advices.into_iter().filter(|_| m.kind != kind::STAYS) {
         if m.advice & bit != 0 {
             // SAFETY: one of the image's mappings; its content stays.

@@ -53,7 +53,7 @@ impl Handover {
         fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
         let program =
             OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe")?;
-        let mut kept = vec![job.socket, job.node, job.server.stdout, job.server.stderr];
+        let mut kept = vec![job.socket, job.node, job.spare, job.server.stdout, job.server.stderr];
         kept.extend(job.numbers);
         kept.extend(job.server.inherit.iter().map(|(source, _)| *source));
         let mut open = kept.clone();

@@ -106,24 +106,28 @@ fn watch(job: &InitJob, server: libc::pid_t, mut numbers: Numbers) -> Result<Opt
     .map_err(|errno| Failure(Stage::Watch, 0, errno))? as RawFd;
     sys::send(job.socket, &Record::Started.encode());
     loop {
-        if let Some(status) = deaths.reap(server) {
+        if let Some(status) = deaths.reap(server, &mut numbers) {
             kill_rest(job, server);
             return Ok(Some(status));
         }
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut waiting = [signals, job.node, job.socket, numbers.socket()].map(wanted);
+        let [runtime, asks] = numbers.sockets();
+        let mut waiting = [signals, job.node, job.socket, runtime, asks].map(wanted);
         // SAFETY: the array is live and its length is given.
-        let ready = check_int(unsafe { libc::poll(waiting.as_mut_ptr(), 4, -1) });
+        let ready = check_int(unsafe { libc::poll(waiting.as_mut_ptr(), 5, -1) });
         if matches!(ready, Err(errno) if errno != libc::EINTR) {
             return Err(Failure(Stage::Watch, 1, libc::EIO));
         }
-        let [_, node, socket, asked] = waiting;
+        let [_, node, socket, asked, lends] = waiting;
         if node.revents != 0 || socket.revents != 0 {
             kill_rest(job, server);
             return Ok(None);
         }
         if asked.revents != 0 {
             numbers.answer();
+        }
+        if lends.revents != 0 {
+            numbers.answer_node();
         }
         let mut drained = [0u8; 128];
         // SAFETY: the buffer is as long as one signalfd_siginfo.
@@ -163,7 +167,7 @@ struct Deaths {
 impl Deaths {
     /// Reaps all that ended. Gives the server's wait status when all its processes are gone, or when one ended without an announcement
     /// to the runtime: the others would wait for it for ever.
-    fn reap(&mut self, server: libc::pid_t) -> Option<i32> {
+    fn reap(&mut self, server: libc::pid_t, numbers: &mut Numbers) -> Option<i32> {
         loop {
             let mut status = 0;
             // SAFETY: the status is a live int.
@@ -174,6 +178,9 @@ impl Deaths {
             if pid < 0 {
                 // No child is left.
                 return self.server;
+            }
+            if numbers.was_spare(pid) {
+                continue;
             }
             self.seen += 1;
             if pid == server {
@@ -193,7 +200,7 @@ impl Deaths {
 
 fn perform(job: &InitJob, numbers: &mut Numbers, step: &Step) -> Result<(), Errno> {
     match step {
-        Step::OpenNumbers => job.numbers.map_or(Ok(()), |socket| numbers.open(socket)),
+        Step::OpenNumbers => numbers.open(job.numbers, job.spare),
         Step::Mount { source, target, kind, flags, data } => {
             sys::mount(source, target, kind, *flags, data)
         }

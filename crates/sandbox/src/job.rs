@@ -21,8 +21,10 @@ pub(super) struct InitJob {
     pub(super) socket: RawFd,
     /// A pidfd of the node: readable when the whole process is gone, whichever thread launched.
     pub(super) node: RawFd,
-    /// Where a server that is restored asks for numbers ([`super::numbers`]).
+    /// Where a server that is restored asks for numbers ([`super::numbers`]),
     pub(super) numbers: Option<RawFd>,
+    /// and where the node does.
+    pub(super) spare: RawFd,
     /// `None` without isolation.
     pub(super) surroundings: Option<Surroundings>,
     pub(super) server: ServerJob,

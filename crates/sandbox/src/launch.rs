@@ -21,6 +21,7 @@ use super::handover::Handover;
 use super::ids::{namespaces, write_id_maps};
 use super::job::{InitJob, MAX_INHERITED, ServerJob, Surroundings, gaps};
 use super::layer::Layer;
+use super::numbers::SpareNumbers;
 use super::owner::{Owner, id_owner};
 use super::plan::{self, Step};
 use super::process::{
@@ -70,13 +71,17 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
     }
     let (given, numbers) =
         Given::of(spec).map_err(|error| LaunchError::Step { step: "dup", error })?;
+    let (spare, spares) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(step("socketpair"))?;
     let asked = numbers.as_ref().map(AsRawFd::as_raw_fd);
-    let job = prepare(spec, &given, owner, [theirs.as_raw_fd(), node.as_raw_fd()], asked)?;
+    let ends = [theirs.as_raw_fd(), node.as_raw_fd(), spares.as_raw_fd()];
+    let job = prepare(spec, &given, owner, ends, asked)?;
     let handover = Handover::new(&job)
         .map_err(|error| LaunchError::Step { step: "write init's job", error })?;
 
     let init = fork_init(&job, &handover, spec.isolation)?;
-    drop((theirs, handover, given, numbers));
+    drop((theirs, spares, handover, given, numbers));
     let init_pid = init.pid.cast_unsigned();
     let mut guard = InitGuard(Some(init.pidfd));
     let wake = || send(ours.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL).map_err(step("wake init"));
@@ -106,7 +111,10 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
     let root = File::open(format!("/proc/{pid}/root")).ok();
     let layer = layer.map(|layer| Arc::new(layer.shown_by(root)));
     let isolation = spec.isolation;
-    Ok(ServerProcess { init, init_pid, server, pid, socket: ours, isolation, exit: None, layer })
+    // Without a pid namespace the numbers are the host's.
+    let spare = layer.is_some().then(|| Arc::new(SpareNumbers(spare)));
+    let (socket, exit) = (ours, None);
+    Ok(ServerProcess { init, init_pid, server, pid, socket, isolation, exit, layer, spare })
 }
 
 /// Kills and reaps init unless the launch succeeded.
@@ -164,7 +172,7 @@ fn prepare(
     spec: &LaunchSpec<'_>,
     given: &Given,
     owner: Owner,
-    [socket, node]: [RawFd; 2],
+    [socket, node, spare]: [RawFd; 3],
     numbers: Option<RawFd>,
 ) -> Result<InitJob, LaunchError> {
     let file_system = |what: &str| {
@@ -200,6 +208,7 @@ fn prepare(
         socket,
         node,
         numbers,
+        spare,
         surroundings,
         server: ServerJob {
             program: string("the program's path", spec.program.as_os_str())?,

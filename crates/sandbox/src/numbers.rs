@@ -1,68 +1,206 @@
-//! Numbers of processes for a server that is restored: its processes and threads must get those that they had, and a server has no right to choose them. Init has, over its own pid
-//! namespace, and sets the number that the kernel gave last when the restoring runtime asks for that.
+//! Numbers of processes that the server's order of births does not tell. Init may set the number that the kernel gave last in its pid namespace; the server has no right to.
 //!
-//! A question is a number, 32 bits; the answer an errno, 0 when it is set. One question is open at a time. Anything else ends it, as does the runtime when it lets go of its end, and
-//! from then on the server can ask for nothing.
+//! * For a server that is restored: its processes and threads must get those that they had. Its runtime asks for each. A question is a number, 32 bits; the answer an errno, 0 when it is
+//!   set. One question is open at a time. Anything else ends it, as does the runtime when it lets go of its end, and from then on the server can ask for nothing.
+//! * For stand-ins, copies of the server's processes for an image: they get numbers that it would not have come to, and the next number is what it would have been. The node asks,
+//!   while the server stands ([`SpareNumbers`]). Their ends are none of the server's.
 
 use std::ffi::CStr;
-use std::io::Write;
-use std::os::fd::RawFd;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno as NixErrno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv, send};
+use std::os::fd::AsFd;
 
 use super::sys::{Errno, check, check_int};
 
 /// The kernel's file while the host's /proc is not hidden yet; later it is below a read-only mount.
 const LAST: &CStr = c"/r/proc/sys/kernel/ns_last_pid";
+/// The node's question: for numbers from this one on; 0: they are not needed any more.
+const QUESTION_BYTES: usize = 4;
+/// The answer: an errno, and the server's last number.
+const ANSWER_BYTES: usize = 8;
+/// Init answers at once; a node must not wait for one that hangs.
+const ANSWERS_MS: u16 = 1000;
 
-/// The descriptors that init needs.
+/// The node's end: lends numbers that the server's own processes do not have, for as long as it stands still.
+#[derive(Debug)]
+pub struct SpareNumbers(pub(super) OwnedFd);
+
+impl SpareNumbers {
+    /// From now on new processes have numbers from `first` on. Answers the last number that the server has got itself.
+    ///
+    /// # Errors
+    /// Init does not answer, or cannot; `EBUSY`: not all processes have ended that had such numbers before.
+    pub fn lend(&self, first: u32) -> io::Result<u32> {
+        self.ask(first)
+    }
+
+    /// The next number is again the one that it would have been.
+    ///
+    /// # Errors
+    /// As for [`lend`](Self::lend).
+    pub fn give_back(&self) -> io::Result<()> {
+        self.ask(0).map(drop)
+    }
+
+    fn ask(&self, first: u32) -> io::Result<u32> {
+        let socket = self.0.as_raw_fd();
+        send(socket, &first.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
+        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut waiting, PollTimeout::from(ANSWERS_MS)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => break,
+                Err(NixErrno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let mut answer = [0; ANSWER_BYTES];
+        if recv(socket, &mut answer, MsgFlags::MSG_DONTWAIT)? != ANSWER_BYTES {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [errno, last] = answer.as_chunks::<4>().0 else { unreachable!("two words") };
+        match i32::from_ne_bytes(*errno) {
+            0 => Ok(u32::from_ne_bytes(*last)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Processes that are none of the server's.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    /// Their first number, and the one behind their last; numbers are being given while there is none.
+    first: u32,
+    end: Option<u32>,
+    /// So many have ended.
+    ended: u32,
+}
+
+/// What init has for this.
 pub(super) struct Numbers {
-    /// Where the runtime asks; -1 when it may not.
+    /// Where a restoring runtime asks; -1 when it may not.
     socket: RawFd,
+    /// Where the node asks; -1 without a pid namespace.
+    node: RawFd,
     last: RawFd,
+    /// The server's last number while others are given.
+    before: u32,
+    lent: Option<Lent>,
 }
 
 impl Numbers {
     /// For nobody.
     pub(super) const fn none() -> Self {
-        Self { socket: -1, last: -1 }
+        Self { socket: -1, node: -1, last: -1, before: 0, lent: None }
     }
 
-    /// For a runtime that asks at `socket`. In the moment after /proc was mounted.
-    pub(super) fn open(&mut self, socket: RawFd) -> Result<(), Errno> {
+    /// For a runtime that asks at `socket`, if it does, and the node. In the moment after /proc was mounted.
+    pub(super) fn open(&mut self, socket: Option<RawFd>, node: RawFd) -> Result<(), Errno> {
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: the path is terminated.
-        self.last =
-            check_int(unsafe { libc::open(LAST.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
-        self.socket = socket;
+        match check_int(unsafe { libc::open(LAST.as_ptr(), flags) }) {
+            Ok(last) => (self.last, self.node) = (last, node),
+            // A kernel without it: there are no stand-ins, and nothing else needs it.
+            Err(_) if socket.is_none() => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+        self.socket = socket.unwrap_or(-1);
         Ok(())
     }
 
     /// What init keeps open.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        [self.socket, self.last].into_iter().filter(|fd| *fd >= 0)
+        [self.socket, self.node, self.last].into_iter().filter(|fd| *fd >= 0)
     }
 
-    /// The socket, for poll, which leaves out a negative number.
-    pub(super) fn socket(&self) -> RawFd {
-        self.socket
+    /// The sockets, of the runtime and of the node, for poll, which leaves out negative numbers.
+    pub(super) const fn sockets(&self) -> [RawFd; 2] {
+        [self.socket, self.node]
     }
 
-    /// Something has come: answers the question, or lets go.
+    /// Something has come from the runtime: answers the question, or lets go.
     pub(super) fn answer(&mut self) {
-        let mut question = [0u8; 8];
-        let flags = libc::MSG_DONTWAIT;
-        // SAFETY: a live buffer of this length.
-        let len =
-            unsafe { libc::recv(self.socket, question.as_mut_ptr().cast(), question.len(), flags) };
-        let number = match question.first_chunk() {
-            Some(number) if len == 4 => u32::from_ne_bytes(*number),
-            _ => return self.close(),
+        let number = match hear::<4>(self.socket) {
+            Some(number) => u32::from_ne_bytes(number),
+            None => return close(&mut self.socket),
         };
         let answer = self.set(number).err().unwrap_or(0).to_ne_bytes();
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: as above.
-        let sent = unsafe { libc::send(self.socket, answer.as_ptr().cast(), answer.len(), flags) };
-        if sent != 4 {
-            self.close();
+        if !say(self.socket, &answer) {
+            close(&mut self.socket);
         }
+    }
+
+    /// Something has come from the node: answers it. Its end, with which init ends, is noticed elsewhere.
+    pub(super) fn answer_node(&mut self) {
+        let Some(question) = hear::<QUESTION_BYTES>(self.node) else {
+            return close(&mut self.node);
+        };
+        let done = match u32::from_ne_bytes(question) {
+            0 => self.take_back(),
+            first => self.lend(first),
+        };
+        let mut answer = [0; ANSWER_BYTES];
+        answer[..4].copy_from_slice(&done.err().unwrap_or(0).to_ne_bytes());
+        answer[4..].copy_from_slice(&self.before.to_ne_bytes());
+        if !say(self.node, &answer) {
+            close(&mut self.node);
+        }
+    }
+
+    fn lend(&mut self, first: u32) -> Result<(), Errno> {
+        // Their numbers would be given again, and their ends be taken for the server's.
+        if self.lent.is_some() {
+            return Err(libc::EBUSY);
+        }
+        let before = self.get()?;
+        if before >= first {
+            return Err(libc::ERANGE);
+        }
+        self.set(first - 1)?;
+        self.before = before;
+        self.lent = Some(Lent { first, end: None, ended: 0 });
+        Ok(())
+    }
+
+    fn take_back(&mut self) -> Result<(), Errno> {
+        let Some(lent) = &mut self.lent else { return Ok(()) };
+        if lent.end.is_some() {
+            return Ok(());
+        }
+        let (first, ended) = (lent.first, lent.ended);
+        let end = self.get()? + 1;
+        self.set(self.before)?;
+        self.lent = (first + ended < end).then_some(Lent { first, end: Some(end), ended });
+        Ok(())
+    }
+
+    /// A process has ended: whether that was none of the server's.
+    pub(super) fn was_spare(&mut self, pid: libc::pid_t) -> bool {
+        let Some(lent) = &mut self.lent else { return false };
+        let pid = pid.cast_unsigned();
+        let is = pid >= lent.first && lent.end.is_none_or(|end| pid < end);
+        if is {
+            lent.ended += 1;
+            if lent.end.is_some_and(|end| lent.first + lent.ended == end) {
+                self.lent = None;
+            }
+        }
+        is
+    }
+
+    fn get(&self) -> Result<u32, Errno> {
+        let mut text = [0u8; 16];
+        // SAFETY: a live buffer of this length.
+        let read = check(
+            unsafe { libc::pread(self.last, text.as_mut_ptr().cast(), text.len(), 0) } as i64,
+        )?;
+        let digits = text[..read as usize].trim_ascii_end();
+        let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+        number.ok_or(libc::EPROTO)
     }
 
     fn set(&self, number: u32) -> Result<(), Errno> {
@@ -75,12 +213,43 @@ impl Numbers {
         // SAFETY: a live buffer of this length. The kernel reads from the file's start only.
         check(unsafe { libc::pwrite(self.last, text.as_ptr().cast(), written, 0) } as i64).map(drop)
     }
+}
 
-    fn close(&mut self) {
-        for fd in self.descriptors() {
-            // SAFETY: init's own, used no more.
-            unsafe { libc::close(fd) };
-        }
-        *self = Self::none();
+/// A packet of this length; `None`: another one, or the end.
+fn hear<const N: usize>(socket: RawFd) -> Option<[u8; N]> {
+    let mut packet = [0u8; 16];
+    // SAFETY: a live buffer of this length.
+    let len =
+        unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
+    packet.first_chunk().copied().filter(|_| usize::try_from(len) == Ok(N))
+}
+
+/// Sends a packet; whether that was possible.
+fn say(socket: RawFd, packet: &[u8]) -> bool {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: a live buffer of this length.
+    let sent = unsafe { libc::send(socket, packet.as_ptr().cast(), packet.len(), flags) };
+    usize::try_from(sent) == Ok(packet.len())
+}
+
+fn close(fd: &mut RawFd) {
+    // SAFETY: init's own, used no more.
+    unsafe { libc::close(*fd) };
+    *fd = -1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_processes_with_lent_numbers_are_told_apart() {
+        let lent = |end, ended| Some(Lent { first: 100, end, ended });
+        let mut numbers = Numbers { lent: lent(None, 0), ..Numbers::none() };
+        assert!(!numbers.was_spare(99) && numbers.was_spare(100) && numbers.was_spare(5000));
+        numbers.lent = lent(Some(103), 1);
+        assert!(!numbers.was_spare(103) && !numbers.was_spare(7));
+        assert!(numbers.was_spare(101) && numbers.was_spare(102));
+        assert!(!numbers.was_spare(101), "all have ended: it is the server's own by now");
     }
 }

@@ -11,6 +11,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use super::layer::Layer;
+use super::numbers::SpareNumbers;
 use super::report::{RECORD_BYTES, Record};
 use super::spec::Isolation;
 
@@ -56,6 +57,8 @@ pub struct ServerProcess {
     pub(super) exit: Option<Exit>,
     /// Its private layer; `None` without isolation.
     pub(super) layer: Option<Arc<Layer>>,
+    /// Numbers for stand-ins; `None` without isolation.
+    pub(super) spare: Option<Arc<SpareNumbers>>,
 }
 
 impl ServerProcess {
@@ -72,6 +75,11 @@ impl ServerProcess {
     /// Its private layer over the host's files; none without isolation.
     pub fn layer(&self) -> Option<Arc<Layer>> {
         self.layer.clone()
+    }
+
+    /// Numbers of processes that it has not come to; none without isolation.
+    pub fn spare_numbers(&self) -> Option<Arc<SpareNumbers>> {
+        self.spare.clone()
     }
 
     /// Readable when the server has ended: then [`Self::try_wait`] gives the exit.

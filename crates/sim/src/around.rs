@@ -472,7 +472,7 @@ impl Images for Around {
         std::mem::take(&mut self.images)
     }
 
-    fn take_image(&mut self, _server: &Link, state: ServerState) {
+    fn take_image(&mut self, _server: &Link, state: ServerState, _briefly: bool) {
         self.wishes.push(Wish::Take(Box::new(state)));
     }
 

@@ -21,6 +21,8 @@ pub enum Reading {
     Compared,
     /// All, and there is no image before.
     Whole,
+    /// As [`Watched`](Self::Watched), from copies of its processes, while the guest could go on. In the sandbox.
+    Forked,
 }
 
 /// See the [module](self).

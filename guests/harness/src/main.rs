@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [--sandboxed | --in-a-row] [WORD...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [--sandboxed | --in-a-row | --forked] [WORD...]"
         );
         return ExitCode::from(2);
     }
@@ -73,6 +73,9 @@ fn images(words: &[String]) -> std::io::Result<bool> {
         Some("--in-a-row") => {
             let how = runner::How::default();
             skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)
+        }
+        Some("--forked") => {
+            skein_harness::restored::rows_of_forks(&Images::build()?, count, &words[2..])
         }
         _ => skein_harness::restored::all(count, &words[1..]),
     }

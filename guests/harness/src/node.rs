@@ -13,8 +13,9 @@ use crate::started::Started;
 use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
-use skein_image::MemoryError;
+use skein_image::before::Before;
 use skein_image::take::{Figures, Source};
+use skein_image::{MemoryError, SpareNumbers};
 use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{LogIndex, OutFrame, Term, WallNs, fact};
@@ -165,6 +166,8 @@ pub struct Node {
     record: Account,
     /// The images of it so far.
     pub chain: Chain,
+    /// The hash of all memory and files in the last image.
+    pub root: Option<u64>,
 }
 
 /// The guest's last seen wait.
@@ -219,6 +222,7 @@ impl Node {
             started: now,
             record,
             chain: Chain::default(),
+            root: None,
         })
     }
 
@@ -275,12 +279,27 @@ impl Node {
         paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
         let (arena, root) = (&self.memory, self.guest.root()?);
         let root = root.as_fd();
-        let watches = reading == Reading::Watched;
-        let source = Source { init, arena, sizes, given, root, paths: &paths, watches };
+        let watches = matches!(reading, Reading::Watched | Reading::Forked);
+        let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
+        let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
+        let known = || Ok(paths.clone());
+        let source = Source { init, arena, sizes, given, root, paths: &known, watches, numbers };
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
-        match source.take(chain.before(), Instant::now() + IDLE_LIMIT) {
-            Ok(taken) => chain.file(taken, root, &paths).map(Ok),
+        let deadline = Instant::now() + IDLE_LIMIT;
+        let standing = match source.stand(chain.before(), deadline, |_| Ok(())) {
+            Ok(standing) => standing,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Some(why) = standing.stood_because() {
+            return Err(Error::other(format!("its processes did not fork: {why}")));
+        }
+        match standing.finish(deadline) {
+            Ok(taken) => {
+                let file = chain.file(taken, root, &paths)?;
+                self.root = chain.before().map(Before::root);
+                Ok(Ok(file))
+            }
             Err(why) => Ok(Err(why)),
         }
     }

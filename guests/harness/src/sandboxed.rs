@@ -3,7 +3,7 @@
 use crate::launch::{self, Launch};
 use skein_arena::layout::{ARENA_FD, TRACE_FD, WAKE_FD};
 use skein_model::limits;
-use skein_sandbox::{Exit, Isolation, LaunchSpec, Layer, Limits, ServerProcess};
+use skein_sandbox::{Exit, Isolation, LaunchSpec, Layer, Limits, ServerProcess, SpareNumbers};
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
@@ -91,9 +91,29 @@ impl Sandboxed {
         self.process.init()
     }
 
+    /// Where numbers for copies of its processes come from.
+    #[must_use]
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.process.spare_numbers().map(Numbers)
+    }
+
     /// Its files.
     #[must_use]
     pub fn layer(&self) -> &Layer {
         &self.layer
+    }
+}
+
+/// Numbers for copies of a guest's processes.
+#[derive(Debug)]
+pub struct Numbers(Arc<SpareNumbers>);
+
+impl skein_image::SpareNumbers for Numbers {
+    fn lend(&self, first: u32) -> io::Result<()> {
+        self.0.lend(first).map(drop)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.0.give_back()
     }
 }

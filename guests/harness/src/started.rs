@@ -1,7 +1,7 @@
 //! A started guest, in the harness's own surroundings or in the sandbox of servers; and its files, which go with an image of it.
 
 use crate::launch::{Guest, Launch};
-use crate::sandboxed::Sandboxed;
+use crate::sandboxed::{Numbers, Sandboxed};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -65,6 +65,15 @@ impl Started {
         match self {
             Self::Own(guest) => guest.init(),
             Self::Sandboxed(guest) => guest.init(),
+        }
+    }
+
+    /// Where numbers for copies of its processes come from: in the sandbox.
+    #[must_use]
+    pub fn numbers(&self) -> Option<Numbers> {
+        match self {
+            Self::Own(_) => None,
+            Self::Sandboxed(guest) => guest.numbers(),
         }
     }
 

@@ -15,11 +15,12 @@ const USER: &str = "65533";
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
 /// Servers of several processes, threads and clients; what they have open and know of files; and what only the kernel has of them.
-const GUESTS: [&str; 19] = [
+const GUESTS: [&str; 20] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
     "process/fork_threads",
+    "process/fork_numbers",
     "thread/thread_create_join",
     "thread/thread_raw_exit_last",
     "descriptor/fifo_processes",
@@ -49,6 +50,14 @@ fn guests_continue_in_the_sandbox() {
         Some(place) => continue_all(&programs(Path::new(&place))),
         None => continue_all(&Images::build().expect("they are built")),
     }
+}
+
+/// Each image of copies of its processes is, page for page, the one of a guest that stands; and the guest goes on as if there were none, with the same numbers for those that it forks.
+#[test]
+fn images_of_copies_are_what_whole_ones_are() {
+    let images = Images::build().expect("they are built");
+    let alike = restored::rows_of_forks(&images, 10, &GUESTS.map(str::to_owned));
+    assert!(alike.expect("they run"), "see the lines that begin with DIFFERS");
 }
 
 const USES_FILES: &str = r#"

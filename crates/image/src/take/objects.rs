@@ -3,11 +3,10 @@
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
 use super::{FileId, Image, refused};
-use crate::before::Lookup;
-use crate::copied::{Page, hash};
 use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
+use crate::raw::Raw;
 use crate::{MemoryError, Result};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::unistd::{Whence, lseek64};
@@ -148,84 +147,84 @@ impl Image<'_> {
         number
     }
 
-    /// Writes the objects' contents.
-    pub(super) fn objects(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
-        let images = self.before;
-        for (number, Shared { mut record, content }) in
-            std::mem::take(&mut self.shared).into_iter().enumerate()
-        {
-            let mut before = images.map(|before| before.object(number));
-            let first = self.runs.len();
+    /// Copies the objects' contents, which are no process's own.
+    pub(super) fn hold_objects(
+        &mut self,
+        processes: &[Process],
+        deadline: Instant,
+    ) -> Result<Vec<Held>> {
+        let all = std::mem::take(&mut self.shared).into_iter();
+        all.map(|Shared { mut record, content }| {
+            let mut pages = Raw::default();
             match content {
                 Content::File(file) => {
                     let failed =
                         |error| MemoryError::Read { what: "a file without a path".into(), error };
-                    each_page(
-                        &file,
-                        0,
-                        record.bytes,
-                        |offset, page| {
-                            in_time(deadline)?;
-                            self.compared(offset, page, before.as_mut())
-                        },
-                        failed,
-                    )?;
+                    let each = |offset, page: &[u8]| {
+                        in_time(deadline)?;
+                        pages.add(offset, page).map_err(no_memory)
+                    };
+                    each_page(&file, 0, record.bytes, each, failed)?;
                 }
                 Content::Mapped(places) => {
-                    record.bytes = self.mapped(processes, places, before, deadline)?
+                    (record.bytes, pages) = mapped(processes, places, deadline)?;
                 }
+            }
+            Ok(Held { record, pages })
+        })
+        .collect()
+    }
+
+    /// Writes them.
+    pub(super) fn objects(&mut self, held: Vec<Held>) -> Result<()> {
+        let images = self.before;
+        for (number, Held { mut record, pages }) in held.into_iter().enumerate() {
+            let mut before = images.map(|before| before.object(number));
+            let first = self.runs.len();
+            for (offset, page) in pages.each() {
+                self.compared(offset, page, before.as_mut())?;
             }
             record.runs = self.since(first);
             self.objects.push(record);
         }
         Ok(())
     }
-
-    /// Writes the pages of memory through the mappings of it; answers its length.
-    fn mapped(
-        &mut self,
-        processes: &[Process],
-        places: Vec<(u32, Mapping)>,
-        mut before: Option<Lookup<'_>>,
-        deadline: Instant,
-    ) -> Result<u64> {
-        let mut bytes = 0;
-        let mut found: BTreeMap<u64, Seen> = BTreeMap::new();
-        let mut read = Read::default();
-        for (pid, mapping) in places {
-            bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
-            let Some(process) = processes.iter().find(|process| process.pid == pid) else {
-                continue;
-            };
-            for part in read.rest_of(&mapping) {
-                Pages::of(process)?.all(&part, deadline, |address, page| {
-                    if !is_zero(page) {
-                        let offset = part.offset + (address - part.start);
-                        let known = before.as_mut().and_then(|before| before.find(offset));
-                        let seen = match known {
-                            Some(known) if hash(page) == known => Seen::Known(known),
-                            _ => Seen::New(page.to_vec()),
-                        };
-                        found.insert(offset, seen);
-                    }
-                    Ok(())
-                })?;
-            }
-        }
-        for (offset, page) in found {
-            match page {
-                Seen::Known(hash) => self.add(offset, Page::Known(hash))?,
-                Seen::New(page) => self.page(offset, &page)?,
-            }
-        }
-        Ok(bytes)
-    }
 }
 
-/// A page of an object: as in the image before, or another one.
-enum Seen {
-    Known(u128),
-    New(Vec<u8>),
+/// An object whose content is copied.
+pub(super) struct Held {
+    record: Object,
+    pages: Raw,
+}
+
+fn no_memory(error: io::Error) -> MemoryError {
+    MemoryError::Read { what: "memory for an image".into(), error }
+}
+
+/// The pages of memory through the mappings of it, and its length.
+fn mapped(
+    processes: &[Process],
+    places: Vec<(u32, Mapping)>,
+    deadline: Instant,
+) -> Result<(u64, Raw)> {
+    let mut bytes = 0;
+    let mut parts = Vec::new();
+    let mut read = Read::default();
+    for (pid, mapping) in places {
+        bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
+        if let Some(process) = processes.iter().find(|process| process.pid == pid) {
+            parts.extend(read.rest_of(&mapping).into_iter().map(|part| (process, part)));
+        }
+    }
+    parts.sort_by_key(|(_, part)| part.offset);
+    let mut pages = Raw::default();
+    for (process, part) in parts {
+        Pages::of(process)?.all(&part, deadline, |address, page| match is_zero(page) {
+            true => Ok(()),
+            false => pages.add(part.offset + (address - part.start), page).map_err(no_memory),
+        })?;
+    }
+    Ok((bytes, pages))
 }
 
 /// The parts of an object that were read: the first byte of each, and the one behind its last.

@@ -14,7 +14,7 @@ use skein_image::before::{Before, Places};
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::{Head, ImageError};
 use skein_image::take::{Figures, Source, Taken};
-use skein_image::{Copied, FilesCopied};
+use skein_image::{Copied, FilesCopied, MemoryError};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
@@ -70,8 +70,10 @@ impl ImageWork {
         &self.store
     }
 
-    pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
-        self.begin(state, |work, state| take(&work.0, &work.1, &work.2, stood, state));
+    pub(super) fn take(&mut self, stood: Stood, state: ServerState, briefly: bool) {
+        self.begin(state, move |work, state| {
+            take(&work.0, &work.1, &work.2, stood, state, briefly)
+        });
     }
 
     /// Keeps the files that a server has left.
@@ -266,6 +268,7 @@ fn take(
     known: &Known,
     stood: Stood,
     state: ServerState,
+    briefly: bool,
 ) -> Result<Image, String> {
     let begun = Instant::now();
     // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
@@ -274,11 +277,14 @@ fn take(
     let before =
         before.filter(|(index, then, _)| *then == repairs && store.any_path(*index).exists());
     let before = before.as_ref().map(|(.., before)| before);
+    let mut pause_us = 0;
+    let copied = |forked| {
+        pause_us = begun.elapsed().as_micros() as u64;
+        tell(mailbox, ImageNews::Copied { forked });
+        step_back();
+    };
     let Standing { memory, figures, places, layer, contents } =
-        copy(store, stood, &state, before, begun + COPIES)?;
-    tell(mailbox, ImageNews::Copied);
-    let pause_ms = begun.elapsed().as_millis() as u64;
-    step_back();
+        copy(store, stood, &state, before, briefly, copied)?;
     let encoded = state.encode();
     let head = Head {
         owner: *store.owner(),
@@ -305,7 +311,7 @@ fn take(
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
-        pause_ms,
+        pause_us,
         ms = begun.elapsed().as_millis() as u64
     );
     Ok(Image { state: Arc::new(state), file })
@@ -313,7 +319,8 @@ fn take(
 
 /// Keeps the files of a server that has ended as an image without processes.
 fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image, String> {
-    let mut packed = FilesPacked(FilesCopied::new(None, Rewritten::default()));
+    let mut packed =
+        FilesPacked(FilesCopied::new(None, Rewritten::default(), store.nameless_file()));
     let (s, ns) = (state.wall.0 / 1_000_000_000, state.wall.0 % 1_000_000_000);
     let time = (s.cast_signed(), ns.cast_signed());
     server::layer(files)
@@ -349,13 +356,16 @@ struct Standing {
     contents: Contents,
 }
 
+/// Calls `copied` when the server may go on.
 fn copy(
     store: &Store,
     stood: Stood,
     state: &ServerState,
     before: Option<&Before>,
-    deadline: Instant,
+    briefly: bool,
+    copied: impl FnOnce(bool),
 ) -> Result<Standing, String> {
+    let deadline = Instant::now() + COPIES;
     let outfit = server::outfit(&stood.files);
     let given = outfit.given().ok_or("what the server prints into is not known")?;
     let MemoryPlace { init, arena, sizes, .. } = stood.memory;
@@ -363,16 +373,35 @@ fn copy(
     let layer = server::layer(&stood.files);
     let root = layer.root().ok_or("the server's root was not seen")?;
     let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-    let own = layer.paths().map_err(|e| format!("the server's files cannot be listed: {e}"))?;
-    let paths = own.into_iter().chain(host).collect();
+    let paths = || {
+        let own = layer.paths().map_err(MemoryError::read("the server's files"))?;
+        Ok(own.into_iter().chain(host.clone()).collect())
+    };
     let given = [given, given];
     let watches = std::env::var_os(COMPARES).is_none();
-    let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
-    let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
-    let Taken { copied: memory, figures, places, rewritten } = taken;
-    let mut files = FilesPacked(FilesCopied::new(before, rewritten, store.nameless_file()));
-    let packed = layer.pack(&mut files);
-    packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
-    let (layer, contents) = files.0.finish();
+    let numbers = outfit.numbers().filter(|_| briefly);
+    let source =
+        Source { init, arena: &arena, sizes, given, root, paths: &paths, watches, numbers };
+    let mut packed = None;
+    let pack = |rewritten: &mut Rewritten| {
+        let mut files =
+            FilesPacked(FilesCopied::new(before, std::mem::take(rewritten), store.nameless_file()));
+        layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
+        packed = Some(files.0.finish());
+        Ok(())
+    };
+    let standing = source.stand(before, deadline, pack).map_err(|error| error.to_string())?;
+    if let Some(why) = standing.stood_because() {
+        tracing::info!(event = "image_without_fork", index = state.index.0, why);
+    }
+    let (layer, contents) = packed.expect("files are packed while the server stands");
+    let taken = match standing.is_forked() {
+        true => {
+            copied(true);
+            standing.finish(Instant::now() + COPIES)
+        }
+        false => standing.finish(deadline).inspect(|_| copied(false)),
+    };
+    let Taken { copied: memory, figures, places, .. } = taken.map_err(|error| error.to_string())?;
     Ok(Standing { memory, figures, places, layer, contents })
 }

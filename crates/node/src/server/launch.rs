@@ -13,7 +13,7 @@ use crate::server::memory::Outfit;
 use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_replica::server::{Files, Passage, ServerEvent};
-use skein_sandbox::{Exit, Layer, ServerProcess};
+use skein_sandbox::{Exit, Layer, ServerProcess, SpareNumbers};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -82,6 +82,10 @@ pub trait Running: Send {
     fn layer(&self) -> Option<Arc<Layer>> {
         None
     }
+    /// Where numbers for copies of its processes come from, if it has a pid namespace.
+    fn spare_numbers(&self) -> Option<Arc<SpareNumbers>> {
+        None
+    }
     /// What it was given as standard output and standard error, if an image of it can be taken.
     fn given(&self) -> Option<OwnedFd> {
         None
@@ -121,6 +125,9 @@ impl Running for Started {
     }
     fn layer(&self) -> Option<Arc<Layer>> {
         self.process.layer()
+    }
+    fn spare_numbers(&self) -> Option<Arc<SpareNumbers>> {
+        self.process.spare_numbers()
     }
     fn given(&self) -> Option<OwnedFd> {
         self.printed.as_ref()?.descriptor().try_clone_to_owned().ok()

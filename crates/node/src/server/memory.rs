@@ -3,7 +3,8 @@
 use super::launch::Running;
 use crate::memory::ServerMemory;
 use skein_replica::server::{Files, MemoryPlace};
-use skein_sandbox::{KeptTimes, Layer};
+use skein_sandbox::{KeptTimes, Layer, SpareNumbers};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,12 +14,33 @@ pub struct Outfit {
     layer: Arc<Layer>,
     /// What it prints into.
     given: Option<OwnedFd>,
+    numbers: Option<Spare>,
+}
+
+/// Numbers for copies of the server's processes.
+#[derive(Debug)]
+struct Spare(Arc<SpareNumbers>);
+
+impl skein_image::SpareNumbers for Spare {
+    fn lend(&self, first: u32) -> io::Result<()> {
+        self.0.lend(first).map(drop)
+    }
+
+    fn give_back(&self) -> io::Result<()> {
+        self.0.give_back()
+    }
 }
 
 impl Outfit {
     /// That of a server that was just started; none if it writes into the host's files.
     pub(super) fn of(running: &dyn Running) -> Option<Self> {
-        running.layer().map(|layer| Self { layer, given: running.given() })
+        let numbers = running.spare_numbers().map(Spare);
+        running.layer().map(|layer| Self { layer, given: running.given(), numbers })
+    }
+
+    /// Where numbers for copies of its processes come from.
+    pub fn numbers(&self) -> Option<&dyn skein_image::SpareNumbers> {
+        self.numbers.as_ref().map(|spare| spare as &dyn skein_image::SpareNumbers)
     }
 
     /// What the server was given as standard output and standard error.

@@ -41,6 +41,16 @@ pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
 /// How often a server may fail to be restored from an image before that is given up.
 const MAX_TRIES: u32 = 2;
 
+/// How an image was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Taken {
+    /// The server stood until it was read.
+    Standstill,
+    /// It stood until its processes had forked, and the copies were read.
+    Fork,
+}
+
 /// A requested image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpointed {
@@ -50,6 +60,8 @@ pub struct Checkpointed {
     pub bytes: u64,
     /// How long the server stood, in microseconds.
     pub stood_us: u64,
+    /// Why it stood no longer, or that long.
+    pub how: Taken,
     /// How long it took until it was on disk, in microseconds.
     pub took_us: u64,
 }
@@ -70,6 +82,8 @@ struct Taking {
     stood: Option<Duration>,
     /// and how long.
     copied: Option<Duration>,
+    /// Its processes forked, and the copies were read.
+    forked: bool,
 }
 
 /// See the [module](self).
@@ -381,7 +395,8 @@ impl<E: Environment> Replica<E> {
             return Err(format!("there is an image of entry {after} already"));
         }
         let (since, stood, copied) = (self.now, None, None);
-        self.images.taking = Some(Taking { after, generation, since, stood, copied });
+        let forked = false;
+        self.images.taking = Some(Taking { after, generation, since, stood, copied, forked });
         Ok(())
     }
 
@@ -418,8 +433,10 @@ impl<E: Environment> Replica<E> {
         };
         let state = server.server_state(term, base);
         taking.stood = Some(self.now);
+        // A leader's clients wait while its server stands; a follower's have its leader's.
+        let briefly = self.lead.is_some();
         if let Some(server) = self.slot.link() {
-            self.env.take_image(server, state);
+            self.env.take_image(server, state, briefly);
         }
     }
 
@@ -436,9 +453,10 @@ impl<E: Environment> Replica<E> {
     /// News of images.
     pub(super) fn image_news(&mut self, news: ImageNews) {
         match news {
-            ImageNews::Copied => {
+            ImageNews::Copied { forked } => {
                 let now = self.now;
                 if let Some(taking) = &mut self.images.taking {
+                    taking.forked = forked;
                     taking.copied = taking.stood.map(|stood| now.saturating_sub(stood));
                 }
             }
@@ -495,7 +513,9 @@ impl<E: Environment> Replica<E> {
             let stood = taking.copied.unwrap_or_default();
             let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
             tracing::info!(event = "image_taken", index = index.0, bytes, stood_us, took_us);
-            self.images.answer(&Ok(Checkpointed { index: index.0, bytes, stood_us, took_us }));
+            let how = if taking.forked { Taken::Fork } else { Taken::Standstill };
+            let index = index.0;
+            self.images.answer(&Ok(Checkpointed { index, bytes, stood_us, how, took_us }));
             self.images.refused = None;
         } else {
             tracing::info!(

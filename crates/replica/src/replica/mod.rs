@@ -60,7 +60,7 @@ use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
 use health::Health;
-pub use images::{Checkpointed, Reply as CheckpointReply};
+pub use images::{Checkpointed, Reply as CheckpointReply, Taken as ImageTaken};
 use lifecycle::Ends;
 use members::Members;
 use pulse::Pulse;

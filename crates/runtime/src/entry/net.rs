@@ -24,7 +24,7 @@ use crate::signal::fault::handle;
 use crate::sys;
 use crate::thread::birth;
 use crate::turn::trace;
-use crate::{fatal, files, frame, io, loader, original, patch, signal, spin, stack};
+use crate::{advice, fatal, files, frame, io, loader, original, patch, signal, spin, stack};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_arena::trapped;
@@ -64,7 +64,10 @@ extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut 
         .map(|r| registers[r as usize] as usize);
         count_trapped(nr, registers[libc::REG_RIP as usize] as usize);
         // SAFETY: the arguments and the context of this call.
-        let result = unsafe { libc_calls::of_newborn(nr, arguments, context.cast()) };
+        let result = unsafe {
+            advice::handle(nr, arguments)
+                .unwrap_or_else(|| libc_calls::of_newborn(nr, arguments, context.cast()))
+        };
         registers[libc::REG_RAX as usize] = value_of(result);
         return;
     }
@@ -139,6 +142,10 @@ fn answer_caught(nr: i64, a: [usize; 6], at: usize) -> i64 {
 
 /// Answers a call that makes no thread or process, behind whose instruction `at` is in the server's text.
 fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
+    // SAFETY: the arguments of this call.
+    if let Some(result) = unsafe { advice::handle(nr, a) } {
+        return value_of(result);
+    }
     // SAFETY: the arguments of this call.
     if let Some(result) = unsafe { libc_calls::handle(nr, a, glibc::is_in_text(at)) } {
         return value_of(result);
@@ -274,6 +281,8 @@ struct Filter {
 const LOAD: u16 = 0x20;
 const JUMP_EQ: u16 = 0x15;
 const JUMP_GE: u16 = 0x35;
+const JUMP_SET: u16 = 0x45;
+const JUMP: u16 = 0x05;
 const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 // Offsets in `struct seccomp_data`.
@@ -285,7 +294,7 @@ const AT_ARG_LOW: u32 = 16;
 const ARG_BYTES: u32 = 8;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 // The tree, its two returns and what looks at the instruction's address.
-const MAX_CODE: usize = filter::MAX_NODES + 64;
+const MAX_CODE: usize = filter::MAX_NODES + 96;
 /// `si_arch` of a SIGSYS: behind number, errno, code, padding, the instruction's address and the call's number.
 const SI_ARCH_WORD: usize = 7;
 
@@ -306,6 +315,40 @@ impl Filter {
         self.push(JUMP_EQ, MADV_GUARD_INSTALL, 1, 0);
         self.push(JUMP_EQ, MADV_GUARD_REMOVE, 0, 1);
         self.push(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32, 0, 0);
+        self.push(LOAD, AT_NR, 0, 0);
+    }
+
+    /// Catches what a server tells the kernel about its memory ([`advice`]). The number is loaded, and is so behind.
+    fn catch_advice(&mut self, texts: &Texts) {
+        /// A look at one text.
+        const TEXT: usize = 6;
+        let begin = self.len;
+        // The calls that always count are behind two others; then each look has a load in front of it.
+        let looks = 2 + advice::ALWAYS.len() + 1;
+        let flags = looks + 1 + advice::ADVICE.len() + 1;
+        let caught = flags + 4;
+        let end = caught + 2 * TEXT + 1;
+        let to = |target: usize, filter: &Self| (target - (filter.len - begin) - 1) as u8;
+        self.push(JUMP_EQ, libc::SYS_mmap as u32, to(flags, self), 0);
+        self.push(JUMP_EQ, libc::SYS_madvise as u32, to(looks, self), 0);
+        for nr in advice::ALWAYS {
+            self.push(JUMP_EQ, nr as u32, to(caught, self), 0);
+        }
+        self.push(JUMP, to(end, self).into(), 0, 0);
+        self.push(LOAD, AT_ARG_LOW + 2 * ARG_BYTES, 0, 0);
+        for word in advice::ADVICE {
+            self.push(JUMP_EQ, word as u32, to(caught, self), 0);
+        }
+        self.push(JUMP, to(end, self).into(), 0, 0);
+        self.push(LOAD, AT_ARG_LOW + 3 * ARG_BYTES, 0, 0);
+        self.push(JUMP_SET, advice::MAPPED, to(caught, self), 0);
+        self.push(AND, libc::MAP_TYPE as u32, 0, 0);
+        self.push(JUMP_EQ, advice::DROPPABLE, to(caught, self), to(end, self));
+        self.allow_from(texts.own);
+        // It begins before there is a handler.
+        self.allow_from(texts.loader);
+        self.push(RETURN, libc::SECCOMP_RET_TRAP, 0, 0);
+        assert!(self.len - begin == end, "the way past it is as long as it is");
         self.push(LOAD, AT_NR, 0, 0);
     }
 
@@ -435,6 +478,7 @@ fn spread(texts: &Texts, drawn: Option<loader::Draw>) {
     filter.push(RETURN, trap, 0, 0);
     filter.push(LOAD, AT_NR, 0, 0);
     filter.refuse_guards();
+    filter.catch_advice(texts);
     filter.decide(&Tree::new());
     filter.allow_from(texts.own);
     filter.allow_from(texts.loader);

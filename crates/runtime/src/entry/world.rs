@@ -74,7 +74,12 @@ impl Above for World {
         spin::forked();
     }
 
+    fn copy_memory(&self, k: &Kernel, at_gate: bool) {
+        process::stand_in::make(k, at_gate);
+    }
+
     fn restored(&self, k: &Kernel) {
+        process::stand_in::restored();
         restore::end(k);
     }
 

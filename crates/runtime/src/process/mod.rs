@@ -5,6 +5,7 @@
 //!
 //! - [`fork`]: birth. - [`crate::turn::handover`]: passing the turn to another process. - [`end`]: its end, by itself or killed.
 //! - [`exec`]: executing another program; [`crate::image`]: the data of that which differ.
+//! - [`stand_in`]: a copy that keeps its memory for an image.
 //! - [`pidfd`]: calls on processes as descriptors. - [`shared`]: memory of several processes. - [`wait`]: a parent's news about ends. - [`group`]: groups, sessions, parents.
 //!
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process
@@ -17,6 +18,7 @@ pub mod group;
 pub mod pidfd;
 pub mod shared;
 pub mod spawn;
+pub mod stand_in;
 pub mod wait;
 pub mod written;
 

@@ -4,6 +4,7 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
+use crate::advice;
 use crate::files::change;
 use crate::files::inode::Id;
 use crate::io::{park, table};
@@ -201,6 +202,7 @@ pub fn mmap(a: [usize; 6]) -> Result<usize> {
     let at = unsafe { sys::call(libc::SYS_mmap, a)? };
     let [_, len, _, flags, fd, offset] = a;
     let flags = flags as c_int;
+    advice::mapped(flags as u32);
     if any() {
         unmapped(at, len);
     }

@@ -33,6 +33,9 @@ pub trait Above: Sync {
     /// The carrier sleeps no more at the gate of the process that an image is of, but in one that was made from that.
     fn restored(&self, k: &Kernel);
 
+    /// The carrier is about to sleep, at the gate or not, and the node wants a copy of this process's memory.
+    fn copy_memory(&self, k: &Kernel, at_gate: bool);
+
     /// A kernel thread was made again in a process that is restored.
     fn revived(&self);
 
@@ -54,6 +57,7 @@ impl Above for Nobody {
     fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
     fn forked(&self) {}
     fn restored(&self, _: &Kernel) {}
+    fn copy_memory(&self, _: &Kernel, _: bool) {}
     fn revived(&self) {}
     fn obey(&self, _: &Kernel) {}
 }

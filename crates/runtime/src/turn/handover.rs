@@ -4,9 +4,9 @@
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
 use super::above::above;
-use super::{admit, carrier, cores, cpu_burst, output};
-use crate::kernel::Kernel;
+use super::{admit, carrier, cores, cpu_burst, is_copy_wanted, output};
 use crate::kernel::process::this;
+use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +53,9 @@ extern "C" fn until_woken(go: usize) {
     // SAFETY: a process's word in the arena.
     let go = unsafe { &*(go as *const AtomicU32) };
     while go.load(Ordering::Acquire) == SLEEP {
+        if is_copy_wanted() {
+            above().copy_memory(kernel(), false);
+        }
         sys::futex_wait(go, SLEEP);
     }
 }

@@ -367,6 +367,12 @@ extern "C" fn end_carry_on(_: u32) -> ! {
     carry(k)
 }
 
+/// Whether the node wants a copy of each process's memory, for an image.
+#[inline]
+fn is_copy_wanted() -> bool {
+    header().stand_ins.wanted.load(Ordering::Relaxed) != 0
+}
+
 /// Sleeps until the node opens the server's gate, if `blocked` still says so after the gate was closed.
 pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     let gate = &header().server_gate;
@@ -376,6 +382,9 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     cpu_burst::ends(k);
     while blocked() && gate.is_closed() {
         cores::at_gate(k);
+        if is_copy_wanted() {
+            above().copy_memory(k, true);
+        }
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
         above().tell_of_signals();
     }

@@ -110,7 +110,7 @@ impl World {
         if !differs && !program.flipped {
             self.checker.root(ReplicaId(id), index, honest)?;
         }
-        self.tell(life, Inbox::Images(ImageNews::Copied))?;
+        self.tell(life, Inbox::Images(ImageNews::Copied { forked: false }))?;
         let root = honest ^ u64::from(differs);
         self.tell(life, Inbox::Images(ImageNews::Root(index, root)))
     }

@@ -1,0 +1,93 @@
+//! Pages of what a server's processes share, copied as they are while it stands: hashing and comparing follow when it has gone on.
+
+use crate::copied::{Copied, Page};
+use crate::pages::PAGE_BYTES;
+use std::io;
+use std::ops::Range;
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// See the [module](self). What is not there is zero.
+#[derive(Debug, Default)]
+pub(crate) struct Raw {
+    pages: Copied,
+    /// Positions of pages in a row, in order.
+    rows: Vec<Range<u64>>,
+    /// The number of pages before each row.
+    before: Vec<usize>,
+}
+
+impl Raw {
+    /// Adds the page at a position behind all that are here.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn add(&mut self, at: u64, page: &[u8]) -> io::Result<()> {
+        match self.rows.last_mut() {
+            Some(row) if row.end == at => row.end += PAGE_BYTES,
+            _ => {
+                self.rows.push(at..at + PAGE_BYTES);
+                self.before.push(self.pages.fresh());
+            }
+        }
+        self.pages.page(page)
+    }
+
+    /// All pages, in order.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u64, &[u8; PAGE])> {
+        let places = self.rows.iter().flat_map(|row| row.clone().step_by(PAGE));
+        let pages = self.pages.each().map(|page| match page {
+            Page::Here(page) => page,
+            Page::Known(_) => unreachable!("all pages are here"),
+        });
+        places.zip(pages)
+    }
+
+    /// The bytes from one position to another.
+    pub(crate) fn bytes(&self, from: u64, to: u64) -> Vec<u8> {
+        let mut bytes = vec![0; to.saturating_sub(from) as usize];
+        for part in self.there(from, to) {
+            let row = self.rows.partition_point(|row| row.end <= part.start);
+            let (row, first) = (&self.rows[row], self.before[row]);
+            let mut at = part.start;
+            while at < part.end {
+                let page = self.pages.here(first + ((at - row.start) / PAGE_BYTES) as usize);
+                let inside = (at % PAGE_BYTES) as usize;
+                let len = (part.end - at).min((PAGE - inside) as u64) as usize;
+                let to = (at - from) as usize;
+                bytes[to..to + len].copy_from_slice(&page[inside..inside + len]);
+                at += len as u64;
+            }
+        }
+        bytes
+    }
+
+    /// The parts between two positions that are there.
+    pub(crate) fn there(&self, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
+        let first = self.rows.partition_point(|row| row.end <= from);
+        let rows = self.rows[first..].iter().take_while(move |row| row.start < to);
+        rows.map(move |row| row.start.max(from)..row.end.min(to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_zero() {
+        let mut raw = Raw::default();
+        for at in [0x1000, 0x2000, 0x5000] {
+            raw.add(at, &[(at >> 12) as u8; PAGE]).unwrap();
+        }
+        let found: Vec<_> = raw.each().map(|(at, page)| (at, page[7])).collect();
+        assert_eq!(found, [(0x1000, 1), (0x2000, 2), (0x5000, 5)]);
+        let bytes = raw.bytes(0x0ff0, 0x5010);
+        let at = |place: usize| bytes[place - 0x0ff0];
+        assert_eq!([at(0xfff), at(0x1000), at(0x1fff), at(0x2000)], [0, 1, 1, 2]);
+        assert_eq!([at(0x2fff), at(0x3000), at(0x4fff), at(0x500f)], [2, 0, 0, 5]);
+        let there: Vec<_> = raw.there(0x1800, 0x5800).collect();
+        assert_eq!(there, [0x1800..0x3000, 0x5000..0x5800]);
+        assert_eq!(raw.there(0x3000, 0x5000).count(), 0);
+    }
+}

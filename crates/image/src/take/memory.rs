@@ -1,0 +1,260 @@
+//! The private memory of processes: what there is, while the server stands; the pages, then or later.
+
+use super::{FileId, Image, part, refused};
+use crate::before::Lookup;
+use crate::maps::{self, Mapping};
+use crate::pages::{Pages, Part};
+use crate::processes::Process;
+use crate::raw::Raw;
+use crate::written::{Row, Watch};
+use crate::{MemoryError, Result};
+use skein_arena::layout::{LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE};
+use skein_arena::restore::{self, advice, kind};
+use std::time::Instant;
+
+/// From the arena to the runtime's library: nothing there is the server's.
+const OWN: std::ops::Range<u64> = SERVER_BASE as u64..LIBRARY_AT as u64;
+
+/// The pages of a private mapping.
+#[derive(Debug)]
+pub(super) struct Private {
+    mapping: Mapping,
+    pages: Written,
+}
+
+#[derive(Debug)]
+enum Written {
+    /// In these rows, some of which the image before has.
+    Rows(Vec<Row>),
+    /// All that the process has written, as its page map tells.
+    Mapped,
+    /// Not known yet: the process has a stand-in.
+    Later,
+    /// They were copied while the server stood.
+    Here(Raw),
+}
+
+/// What is known of a server's memory while it stands.
+pub(super) struct Stand {
+    /// The arena's file.
+    pub(super) arena: FileId,
+    /// Whether processes have told the kernel what only the list that counts pages shows.
+    pub(super) advised: bool,
+    /// Whether the pages are read later, from stand-ins.
+    pub(super) forked: bool,
+    pub(super) deadline: Instant,
+}
+
+impl Image<'_> {
+    /// The mappings of process number `n`.
+    pub(super) fn mappings_of(
+        &mut self,
+        n: usize,
+        process: &Process,
+        stand: &Stand,
+    ) -> Result<Vec<(Mapping, u32)>> {
+        let first_mapping = self.mappings.len();
+        let wanted = |m: &Mapping| {
+            !OWN.contains(&m.start) && m.file != stand.arena && m.name != "[vsyscall]"
+        };
+        let plain = match stand.advised || !self.watches {
+            true => None,
+            false => maps::plain(process.host_pid, wanted)?,
+        };
+        let mappings = match plain {
+            Some(mappings) => mappings,
+            None => maps::select(process.host_pid, wanted)?,
+        };
+        let mut found = Vec::with_capacity(mappings.len());
+        for mapping in mappings {
+            let kind = self.kind(process, &mapping)?;
+            if kind == kind::HEAP {
+                self.processes[n].brk = mapping.end;
+            }
+            let of = match kind {
+                kind::SHARED => self.memory(process, &mapping).into(),
+                kind::PRIVATE => self.by_file[&mapping.file].into(),
+                _ => self.name(&mapping.name),
+            };
+            self.mappings.push(restore::Mapping {
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+                of,
+                kind,
+                protection: protection(&mapping.permissions),
+                advice: advice(&mapping, stand.advised),
+                unused: 0,
+            });
+            found.push((mapping, kind));
+        }
+        self.processes[n].mappings = part(first_mapping, self.mappings.len());
+        Ok(found)
+    }
+
+    /// Which of their pages are the process's own; from now on the kernel notes writes to them.
+    pub(super) fn private_of(
+        &self,
+        process: &Process,
+        mappings: Vec<(Mapping, u32)>,
+        stand: &Stand,
+    ) -> Result<Vec<Private>> {
+        let pages = Pages::of(process)?;
+        let watch = Watch::of(process).filter(|_| self.watches);
+        let mut private = Vec::new();
+        for (mapping, kind) in mappings {
+            let is_shared = matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
+            if is_shared || mapping.name.starts_with("[v") || !mapping.is_used {
+                continue;
+            }
+            // The file is gone: what it held is the process's own from now on.
+            let is_all = kind == kind::ANONYMOUS && mapping.is_of_file();
+            let is_forked = !mapping.has("dc") && !mapping.has("wf");
+            if is_all || stand.forked && !is_forked {
+                let mut raw = Raw::default();
+                let each = |at, page: &[u8]| {
+                    raw.add(at, page).map_err(MemoryError::read("memory for an image"))
+                };
+                match is_all {
+                    true => pages.all(&mapping, stand.deadline, each)?,
+                    false => pages.private(&mapping, stand.deadline, each)?,
+                }
+                private.push(Private { mapping, pages: Written::Here(raw) });
+                continue;
+            }
+            if stand.forked {
+                private.push(Private { mapping, pages: Written::Later });
+                continue;
+            }
+            let Some(watch) = &watch else {
+                private.push(Private { mapping, pages: Written::Mapped });
+                continue;
+            };
+            let (rows, all) = pages.rows(&mapping, watch, stand.deadline)?;
+            let start = rows.last().map_or(mapping.start, |row| row.end);
+            let rest = (!all).then(|| Mapping { start, ..mapping.clone() });
+            private.push(Private { mapping, pages: Written::Rows(rows) });
+            private.extend(rest.map(|mapping| Private { mapping, pages: Written::Mapped }));
+        }
+        Ok(private)
+    }
+
+    /// The pages of process number `n`, read from its copy, if it has one.
+    pub(super) fn pages_of(
+        &mut self,
+        n: usize,
+        process: &Process,
+        copy: Option<&Process>,
+        mut private: Vec<Private>,
+        deadline: Instant,
+    ) -> Result<()> {
+        let first_run = self.runs.len();
+        let pages = Pages::of(copy.unwrap_or(process))?;
+        if copy.is_some() {
+            self.compare_with_copy(process, &pages, &mut private, deadline)?;
+        }
+        let before = self.before;
+        let mut before = before.map_or_else(Lookup::default, |b| b.process(process.host_pid));
+        for Private { mapping, pages: written } in &private {
+            match written {
+                Written::Later => unreachable!("it is known by now"),
+                Written::Here(raw) => {
+                    for (at, page) in raw.each() {
+                        self.compared(at, page, Some(&mut before))?;
+                    }
+                }
+                Written::Mapped => {
+                    let compare = |at, page: &[u8]| self.compared(at, page, Some(&mut before));
+                    pages.private(mapping, deadline, compare)?;
+                }
+                Written::Rows(rows) => {
+                    let each = |at, found: Part<'_>| match found {
+                        Part::Here(page) => self.page(at, page),
+                        Part::Known(hashes) => self.known_pages(at, hashes),
+                    };
+                    pages.of_rows(mapping, rows, &mut before, deadline, each)?;
+                }
+            }
+        }
+        self.processes[n].runs = self.since(first_run);
+        Ok(())
+    }
+
+    /// Finds out which pages of a copy are as in the image before. Its process has gone on, and the kernel notes what it writes from now on only: what it has written up to now,
+    /// before the copy was made or behind it, is read again for the next image ([`Places::doubtful`](crate::before::Places)). A page that it has no more, the copy has.
+    fn compare_with_copy(
+        &mut self,
+        process: &Process,
+        copy: &Pages,
+        private: &mut [Private],
+        deadline: Instant,
+    ) -> Result<()> {
+        // It may have ended.
+        let origin = Pages::of(process).ok().filter(|_| self.watches);
+        let origin = origin.and_then(|pages| Some((pages, Watch::of(process)?)));
+        let doubtful = self.places.doubtful.entry(process.host_pid).or_default();
+        for Private { mapping, pages } in private {
+            if !matches!(pages, Written::Later) {
+                continue;
+            }
+            let noted = match &origin {
+                Some((origin, watch)) => origin.rows(mapping, watch, deadline)?.0,
+                None => Vec::new(),
+            };
+            let written = noted.iter().filter(|row| row.written);
+            doubtful.extend(written.map(|row| (row.start, row.end)));
+            let rows = origin.as_ref().and_then(|_| copy.copied_rows(mapping, &noted));
+            *pages = rows.map_or(Written::Mapped, Written::Rows);
+        }
+        Ok(())
+    }
+
+    fn kind(&self, process: &Process, mapping: &Mapping) -> Result<u32> {
+        let name = mapping.name.as_str();
+        let is_memory = name.starts_with("/dev/zero") || name.starts_with("[anon_shmem:");
+        let is_removed = mapping.is_of_file() && name.ends_with(" (deleted)");
+        Ok(match name {
+            "[stack]" => kind::STACK,
+            "[heap]" => kind::HEAP,
+            "[vdso]" | "[vvar]" | "[vvar_vclock]" => kind::STAYS,
+            _ if mapping.start >> RUNTIME_BITS == RUNTIME_PLACE as u64 && mapping.is_of_file() => {
+                kind::STAYS
+            }
+            _ if mapping.has("ht") => return refused(process, format!("huge pages of {name}")),
+            _ if mapping.key != 0 => {
+                return refused(process, format!("protection key {} at {name}", mapping.key));
+            }
+            _ if mapping.is_shared() && (is_removed || is_memory) => kind::SHARED,
+            _ if mapping.is_shared() && mapping.has("mw") => kind::WRITTEN_FILE,
+            _ if mapping.is_shared() => kind::SHARED_FILE,
+            _ if self.by_file.contains_key(&mapping.file) => kind::PRIVATE,
+            _ if mapping.is_of_file() && !is_removed => kind::FILE,
+            _ => kind::ANONYMOUS,
+        })
+    }
+}
+
+fn protection(permissions: &str) -> u32 {
+    let letters = permissions.bytes().zip(*b"rwx");
+    let bits = [libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC];
+    letters
+        .zip(bits)
+        .filter(|((is, letter), _)| is == letter)
+        .fold(0, |all, (_, bit)| all | bit as u32)
+}
+
+/// What the server has told the kernel about a mapping. A kernel that gives stacks small pages says so of its own accord, and to a server that tells nothing (`advised`) the size is all the
+/// same.
+fn advice(mapping: &Mapping, advised: bool) -> u32 {
+    let words = [
+        ("dc", advice::NOT_FORKED),
+        ("wf", advice::WIPED),
+        ("hg", advice::HUGE),
+        ("nh", advice::SMALL),
+        ("sl", advice::SEALED),
+        ("gd", advice::GROWS),
+    ];
+    let told =
+        words.iter().filter(|(word, _)| mapping.has(word)).fold(0, |all, (_, bit)| all | bit);
+    if advised { told } else { told & !advice::SMALL }
+}

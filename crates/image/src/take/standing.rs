@@ -1,0 +1,92 @@
+//! An image between the two halves of its taking: the server may go on if its private memory is in stand-ins, and must stand on otherwise.
+
+use super::memory::{Private, Stand};
+use super::objects::Held;
+use super::{Image, Taken};
+use crate::Result;
+use crate::contents::Rewritten;
+use crate::maps::Mapping;
+use crate::processes::Process;
+use crate::raw::Raw;
+use crate::stand_ins::{self, StandIns};
+use skein_arena::parts::Own;
+use std::time::Instant;
+
+/// What an image is made of, when all was read of the server that only one that stands has.
+pub struct Standing<'a> {
+    pub(super) image: Image<'a>,
+    pub(super) processes: Vec<Process>,
+    pub(super) header: Vec<u8>,
+    pub(super) heap: Heap,
+    pub(super) objects: Vec<Held>,
+    pub(super) private: Vec<Vec<Private>>,
+    pub(super) rewritten: Rewritten,
+    /// They have the private memory.
+    pub(super) stand_ins: Option<StandIns<'a>>,
+    /// Why there are none, though they were wanted.
+    pub(super) stood_because: Option<String>,
+}
+
+/// The arena's heap.
+pub(super) struct Heap {
+    /// By position in the heap.
+    pub(super) pages: Raw,
+    /// Its address in the server.
+    pub(super) address: u64,
+    /// The bytes that belong to one replica.
+    pub(super) owns: Vec<Own>,
+}
+
+impl Standing<'_> {
+    /// Whether the server may go on: its private memory is in stand-ins.
+    #[must_use]
+    pub const fn is_forked(&self) -> bool {
+        self.stand_ins.is_some()
+    }
+
+    /// Why it may not, though that was wanted.
+    #[must_use]
+    pub fn stood_because(&self) -> Option<&str> {
+        self.stood_because.as_deref()
+    }
+
+    /// Waits for the stand-ins, if there are to be some.
+    pub(super) fn await_fork(&mut self, stand: &mut Stand) -> Result<()> {
+        let Some(asked) = &mut self.stand_ins else { return Ok(()) };
+        if let Err(why) = asked.await_made(&self.processes, stand.deadline) {
+            (self.stand_ins, self.stood_because, stand.forked) = (None, Some(why), false);
+        }
+        Ok(())
+    }
+
+    /// Finds out, or copies, what later nobody has.
+    pub(super) fn hold_private(
+        &mut self,
+        mappings: Vec<Vec<(Mapping, u32)>>,
+        stand: &Stand,
+    ) -> Result<()> {
+        for (process, mappings) in self.processes.iter().zip(mappings) {
+            self.private.push(self.image.private_of(process, mappings, stand)?);
+        }
+        Ok(())
+    }
+
+    /// Copies the private memory; the server stands until this returns, unless it [forked](Self::is_forked).
+    ///
+    /// # Errors
+    /// As for [`Source::take`].
+    pub fn finish(self, deadline: Instant) -> Result<Taken> {
+        let Self { mut image, processes, header, heap, objects, private, rewritten, .. } = self;
+        let copies = self.stand_ins.as_ref().map(|all| all.of(image.init, &processes));
+        let copies = copies.transpose()?;
+        image.heap(&heap)?;
+        for (n, (process, private)) in processes.iter().zip(private).enumerate() {
+            let copy = copies.as_ref().map(|copies| &copies[n]);
+            image.pages_of(n, process, copy, private, deadline)?;
+        }
+        drop(self.stand_ins);
+        stand_ins::await_end(&copies.unwrap_or_default(), deadline);
+        image.objects(objects)?;
+        image.finish(&header, &processes, rewritten)
+    }
+}
