@@ -50,6 +50,7 @@ impl Sandboxed {
             stderr: launch.stderr,
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
+            layer_dir: None,
             writable: Vec::new(),
             limits: Limits::default(),
             isolation: Isolation::Full,

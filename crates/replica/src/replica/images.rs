@@ -192,7 +192,8 @@ impl Images {
     /// The files of a server that has ended become an image.
     pub(super) fn keeps_files(&mut self, after: LogIndex, generation: u64, now: Duration) {
         let copied = Some(Duration::ZERO);
-        self.taking = Some(Taking { after, generation, since: now, stood: Some(now), copied });
+        let (stood, forked) = (Some(now), false);
+        self.taking = Some(Taking { after, generation, since: now, stood, copied, forked });
     }
 
     fn newest_is_files(&self) -> bool {

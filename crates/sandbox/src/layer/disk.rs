@@ -155,7 +155,7 @@ mod tests {
         std::os::unix::fs::symlink("/", layer.join("next-2/link")).unwrap();
         fs::create_dir(layer.join("next-2/closed")).unwrap();
         fs::create_dir(layer.join("next-2/closed/inner")).unwrap();
-        fs::set_permissions(layer.join("next-2/closed"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(layer.join("next-2/closed"), Permissions::from_mode(0o000)).unwrap();
         remove_layer(&layer).unwrap();
         assert!(!layer.exists());
         remove_layer(&layer).unwrap();
