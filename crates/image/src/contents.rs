@@ -3,7 +3,7 @@
 //! A page counts as the one before if the same server's record names no write to it since. Read again is also each file that was ever mapped to be written to, one that the record does not
 //! name although its time of change is another, and all of them when more was noted than the record keeps.
 
-use crate::files::InodeTable;
+use crate::inode_table::InodeTable;
 use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
 use skein_arena::writes::{RECORD_BYTES, TO_THE_END, since};
 use std::collections::HashMap;

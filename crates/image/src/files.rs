@@ -5,13 +5,13 @@
 
 use crate::before::{Before, Nowhere};
 use crate::contents::Rewritten;
+use crate::inode_table::{InodeTable, word};
 use crate::pages::in_time;
 use crate::raw::Raw;
-use crate::take::word;
 use crate::{MemoryError, Result};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
-use skein_arena::inodes::{INODE_BYTES, INODES, known};
+use skein_arena::inodes::known;
 use skein_arena::layout::Header;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
@@ -25,29 +25,6 @@ pub type FileId = (u64, u64);
 
 /// The paths of known files, what is nowhere, and what was written.
 type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
-
-const TABLE_BYTES: u64 = (INODES * INODE_BYTES) as u64;
-
-/// The arena's table of files.
-pub struct InodeTable<'a> {
-    bytes: Vec<u8>,
-    /// The heap that it is in, and where.
-    pub heap: &'a Raw,
-    at: u64,
-}
-
-impl InodeTable<'_> {
-    /// The rows that were ever used, each at least once.
-    pub fn rows(&self) -> impl Iterator<Item = &[u8; INODE_BYTES]> {
-        const ROW: u64 = INODE_BYTES as u64;
-        let rows = self.bytes.as_chunks::<INODE_BYTES>().0;
-        let there = self.heap.there(self.at, self.at + TABLE_BYTES);
-        there.flat_map(move |part| {
-            let (first, last) = ((part.start - self.at) / ROW, (part.end - self.at).div_ceil(ROW));
-            &rows[first as usize..last as usize]
-        })
-    }
-}
 
 /// Looks for files.
 pub struct Files<'a> {
@@ -80,7 +57,7 @@ impl<'a> Files<'a> {
         deadline: Instant,
     ) -> Result<Self> {
         let at = word(header, offset_of!(Header, inodes_at));
-        let table = InodeTable { bytes: heap.bytes(at, at + TABLE_BYTES), heap, at };
+        let table = InodeTable::new(heap, at);
         let record = word(header, offset_of!(Header, writes_at));
         let contents = before.map(|before| before.contents().0);
         let rewritten = Rewritten::read(arena, &table, record, contents)

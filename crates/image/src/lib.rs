@@ -22,6 +22,7 @@ pub mod file;
 mod files;
 mod files_copied;
 mod form;
+mod inode_table;
 pub mod maps;
 pub mod pack;
 pub mod packed;

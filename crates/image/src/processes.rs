@@ -1,7 +1,6 @@
 //! The server's processes: all below init, by their numbers in the server.
 
-use crate::pages::in_time;
-use crate::{MemoryError, Result, stand_ins};
+use crate::{MemoryError, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -11,6 +10,9 @@ use std::time::Instant;
 const MAX_PROCESSES: usize = 4096;
 /// The most characters of a command line.
 const COMMAND_CHARS: usize = 200;
+
+/// Numbers of stand-ins ([`crate::stand_ins`]): the largest of the kernel's.
+const NUMBERS: u32 = 8192;
 
 /// A process of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub fn below(init: u32) -> Result<Vec<Process>> {
         };
         for (host_pid, status) in children {
             parents.push(host_pid);
-            if status.has_memory && stand_ins::origin(&status.name, status.pid).is_none() {
+            if status.has_memory && origin(&status.name, status.pid).is_none() {
                 let command = command(host_pid).unwrap_or(status.name);
                 found.push(Process { pid: status.pid, host_pid, command });
             }
@@ -67,10 +69,24 @@ pub(crate) fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
     let path = format!("/proc/{}/syscall", process.host_pid);
     let sleeps = format!("{} ", libc::SYS_futex);
     while !fs::read_to_string(&path).map_err(MemoryError::read(&*path))?.starts_with(&sleeps) {
-        in_time(deadline)?;
+        if Instant::now() >= deadline {
+            return Err(MemoryError::TooLong);
+        }
         std::thread::yield_now();
     }
     Ok(())
+}
+
+/// From here on numbers are those of stand-ins.
+pub(crate) fn first_number() -> Option<u32> {
+    let most = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?;
+    most.trim_ascii().parse::<u32>().ok()?.checked_sub(NUMBERS)
+}
+
+/// Whether a process of this name and number in the server is a stand-in: its origin's number.
+fn origin(name: &str, pid: u32) -> Option<u32> {
+    let origin = name.strip_prefix("skein-")?.parse().ok()?;
+    (origin != pid && pid >= first_number()?).then_some(origin)
 }
 
 /// The numbers on the host of the stand-ins below `init` with numbers from `first` on, by the numbers of their origins in the server.
@@ -80,8 +96,8 @@ pub(crate) fn stand_ins(init: u32, first: u32) -> Result<BTreeMap<u32, u32>> {
         false => by_parent()?.remove(&init).unwrap_or_default(),
     };
     let stands = all.into_iter().filter(|(_, status)| status.has_memory && status.pid >= first);
-    let by_origin = stands
-        .filter_map(|(pid, status)| Some((stand_ins::origin(&status.name, status.pid)?, pid)));
+    let by_origin =
+        stands.filter_map(|(pid, status)| Some((origin(&status.name, status.pid)?, pid)));
     Ok(by_origin.collect())
 }
 
@@ -147,6 +163,16 @@ fn command(host_pid: u32) -> Option<String> {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_stand_in_is_told_by_its_name_and_its_number() {
+        let first = first_number().unwrap();
+        assert_eq!(origin("skein-2", first), Some(2));
+        assert_eq!(origin("skein-2", first - 1), None, "a server may have any name");
+        for name in ["skein-", "skein", "redis", "skein-init"] {
+            assert_eq!(origin(name, first), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_status_is_read() {

@@ -1,7 +1,7 @@
 //! Pages of what a server's processes share, copied as they are while it stands: hashing and comparing follow when it has gone on.
 
 use crate::copied::{Copied, Page};
-use crate::pages::PAGE_BYTES;
+use crate::form::PAGE_BYTES;
 use std::io;
 use std::ops::Range;
 

@@ -10,7 +10,7 @@
 //! would not have come to, its origin's number in its name, none of its descriptors, and ends with its pid namespace, when the node lets go of it, and with the node. Not in it: memory that processes share, and private
 //! memory that a fork does not copy (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
 
-use crate::processes::{self, Process};
+use crate::processes::{self, Process, first_number};
 use crate::{MemoryError, Result};
 use skein_arena::layout::{HEADER_BYTES, Header};
 use std::fs::{self, File};
@@ -21,8 +21,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The numbers that are borrowed: the largest of the kernel's.
-const NUMBERS: u32 = 8192;
 /// A server whose processes have not forked within this time stands for its image.
 const FORK_WITHIN: Duration = Duration::from_millis(500);
 /// How often is looked whether they have ended.
@@ -170,18 +168,6 @@ pub(crate) fn await_end(copies: &[Process], deadline: Instant) {
     }
 }
 
-/// From here on numbers are borrowed.
-fn first_number() -> Option<u32> {
-    let most = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?;
-    most.trim_ascii().parse::<u32>().ok()?.checked_sub(NUMBERS)
-}
-
-/// Whether a process of this name and number in the server is a stand-in: its origin's number.
-pub(crate) fn origin(name: &str, pid: u32) -> Option<u32> {
-    let origin = name.strip_prefix("skein-")?.parse().ok()?;
-    (origin != pid && pid >= first_number()?).then_some(origin)
-}
-
 /// A server near its limit of processes would see them.
 fn has_room(processes: &[Process]) -> std::result::Result<(), String> {
     let read = |pid: u32, name: &str| {
@@ -265,16 +251,6 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stand_in_is_told_by_its_name_and_its_number() {
-        let first = first_number().unwrap();
-        assert_eq!(origin("skein-2", first), Some(2));
-        assert_eq!(origin("skein-2", first - 1), None, "a server may have any name");
-        for name in ["skein-", "skein", "redis", "skein-init"] {
-            assert_eq!(origin(name, first), None, "{name}");
-        }
-    }
 
     #[test]
     fn a_process_may_have_another_one() {

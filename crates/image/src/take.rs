@@ -22,6 +22,7 @@ use crate::before::{Before, Lookup, Places};
 use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::files::Files;
+use crate::inode_table::word;
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
 use crate::raw::Raw;
@@ -215,11 +216,6 @@ impl Source<'_> {
 /// Whether a process may have told the kernel something about its memory that only the list shows which counts pages.
 fn has_advised(header: &[u8]) -> bool {
     word(header, offset_of!(Header, uses) + Use::MemoryAdvice as usize * size_of::<u64>()) != 0
-}
-
-/// A word of the arena's header.
-pub(crate) fn word(header: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(*header[at..].first_chunk().expect("inside the header"))
 }
 
 /// The paths of files that a server knows which continues from this image: a part of [`Source::paths`] of its next one, whatever the log still has by then.
