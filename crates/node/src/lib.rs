@@ -8,7 +8,6 @@ pub mod base;
 pub mod begin;
 pub mod check;
 pub mod config;
-pub mod edition;
 pub mod error;
 pub mod forward;
 pub mod images;
@@ -25,6 +24,7 @@ mod timer;
 pub mod trace;
 pub mod transport;
 
+pub use base::edition;
 pub use config::NodeConfig;
 pub use error::{ExitReason, NodeError};
 pub use node::Node;

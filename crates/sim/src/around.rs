@@ -431,7 +431,11 @@ impl Servers for Around {
                 let begins = link.edition.since > index.0;
                 let program =
                     if begins { program.of_edition(&link.edition.about) } else { program };
-                Scripted::start(link, program, (!begins).then_some(index))
+                let mut server = Scripted::start(link, program, (!begins).then_some(index));
+                if begins {
+                    server.begins_on = index;
+                }
+                server
             }
         };
         self.wishes.push(Wish::Start(Box::new(server)));

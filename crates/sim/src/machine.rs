@@ -86,8 +86,8 @@ pub struct Process {
     pub executed_us: u64,
     /// The last generation of it that was made to answer otherwise than the others; 0: none.
     pub differs: u64,
-    /// What the last server left when it ended.
-    pub left: Option<RegisterServer>,
+    /// What the last server left when it ended, and its generation.
+    pub left: Option<(u64, RegisterServer)>,
     /// The servers' printed output, on its way to an operator.
     pub keeper: Keeper,
     /// The clients that were accepted or wait to be.

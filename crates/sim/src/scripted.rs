@@ -29,6 +29,8 @@ pub struct Scripted {
     pub executed: Vec<(LogIndex, Vec<u8>)>,
     /// The lines printed since the last call that took them.
     pub printed: Vec<Cause>,
+    /// The entry after which another one has left the files that it begins on; 0: none has.
+    pub begins_on: LogIndex,
     /// It has damaged its ring: its output is not read.
     lost: bool,
     /// It continues after this entry as soon as it is given the log's first one.
@@ -73,6 +75,7 @@ impl Scripted {
             unsaid: Vec::new(),
             executed: Vec::new(),
             printed: Vec::new(),
+            begins_on: LogIndex(0),
             lost: false,
             continues,
         }

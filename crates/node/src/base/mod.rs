@@ -20,6 +20,7 @@
 //! Threads: one ([`work`]), beside the reactor; one for each replica that is given contents; and the starter of a server, which reads.
 
 pub mod diff;
+pub mod edition;
 pub mod fetch;
 pub mod index;
 pub mod pin;
@@ -28,8 +29,8 @@ pub mod store;
 pub mod wire;
 pub mod work;
 
+use crate::base::edition::Commands;
 use crate::config::NodeConfig;
-use crate::edition::Commands;
 use crate::error::NodeError;
 use index::{Index, Kept, Text};
 use skein_log::disk::durable;

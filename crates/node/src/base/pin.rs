@@ -534,6 +534,44 @@ mod tests {
     }
 
     #[test]
+    fn what_the_host_has_by_now_is_taken_over() {
+        let host = Host::new();
+        let at = |name: &str| host.dir.path().join(name);
+        fs::write(at("etc/conf.d/a.conf"), "a").unwrap();
+        let mut pinner = Pinner::new(&host.objects, Index::default(), None);
+        let (listed, absent, file) =
+            (host.path("etc/conf.d"), host.path("etc/none"), host.path("etc/v1"));
+        let more = b"\x08a.conf\0";
+        let facts = [
+            Fact { kind: libc::DT_DIR, size: 1, more, ..Fact::new(What::Listing, &listed) },
+            Fact { errno: libc::ENOENT as u32, ..Fact::new(What::Absent, &absent) },
+            Fact { kind: libc::DT_REG, ..Fact::new(What::There, &file) },
+        ];
+        facts.iter().for_each(|fact| pinner.fact(fact).unwrap());
+        let before = pinner.index.digest();
+        // Another file, one more, one that is there by now, and a directory that is none any more.
+        fs::write(at("etc/v1"), "two").unwrap();
+        fs::write(at("etc/none"), "some").unwrap();
+        fs::write(at("etc/conf.d/b.conf"), "b").unwrap();
+        let changed = super::super::diff::changed(&pinner.index).unwrap();
+        for name in ["etc/v1", "etc/none", "etc/conf.d"] {
+            assert!(changed.contains(&at(name)), "{name} {changed:?}");
+        }
+        changed.iter().for_each(|path| pinner.take_over(path).unwrap());
+        assert_eq!(super::super::diff::changed(&pinner.index).unwrap(), Vec::<PathBuf>::new());
+        assert_ne!(pinner.index.digest(), before);
+        let hash = |text: &str| xxhash_rust::xxh3::xxh3_128(text.as_bytes());
+        assert!(pinner.has(&at("etc/v1"), hash("two")).unwrap());
+        assert!(!pinner.has(&at("etc/v1"), hash("one")).unwrap());
+        assert!(pinner.has(&at("etc/conf.d/b.conf"), hash("b")).unwrap());
+        fs::remove_dir_all(at("etc/conf.d")).unwrap();
+        fs::write(at("etc/conf.d"), "a file").unwrap();
+        pinner.take_over(&at("etc/conf.d")).unwrap();
+        assert!(pinner.has(&at("etc/conf.d"), hash("a file")).unwrap());
+        Index::decode(&pinner.index.encode()).unwrap();
+    }
+
+    #[test]
     fn two_names_of_a_file_stay_so() {
         let host = Host::new();
         fs::hard_link(host.dir.path().join("etc/v1"), host.dir.path().join("etc/v0")).unwrap();

@@ -5,7 +5,7 @@
 use super::index::{Command as Wanted, Index, Kept};
 use super::pin::{Pinner, Why};
 use super::{Base, failed};
-use crate::edition::{Command, Spec};
+use crate::base::edition::{Command, Spec};
 use crate::error::NodeError;
 use serde::{Deserialize, Serialize};
 use skein_sandbox::{Program, Search, can_be_stacked};

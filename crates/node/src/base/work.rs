@@ -5,13 +5,14 @@
 use super::index::Command as Wanted;
 use super::pin::{Pinner, Why};
 use super::{Base, fetch};
-use crate::edition::{Command, Commands, Spec};
+use crate::base::edition::{Command, Commands, Spec};
 use skein_log::LogEntry;
 use skein_model::entry::Upgrade;
 use skein_model::fact;
 use skein_model::{EntryRef, Record, entry};
 use skein_replica::editions::Plan;
 use skein_sandbox::Program;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,6 +38,10 @@ enum Job {
     Facts(bytes::Bytes),
     /// An edition of the server may begin soon: what it needs is got.
     Stage(String),
+    /// An image is of this edition.
+    Hold(String),
+    /// All editions have been named that images or the log need.
+    Known,
     /// What follows is for servers of this edition.
     Follow(String),
     /// An edition begins: its number, and its entry.
@@ -100,6 +105,16 @@ impl BaseWork {
         self.tell(Job::Follow(about.to_owned()));
     }
 
+    /// An image here is of this edition.
+    pub fn hold(&self, about: &str) {
+        self.tell(Job::Hold(about.to_owned()));
+    }
+
+    /// The log has been read, and all images are [held](Self::hold): bases of other editions go.
+    pub fn log_is_read(&self) {
+        self.tell(Job::Known);
+    }
+
     /// The log's first entry for a server, also of a log that has forgotten it: from an image.
     pub fn began(&mut self, entry: &[u8]) {
         let Ok(parsed) = EntryRef::parse(entry) else { return };
@@ -130,10 +145,20 @@ fn run(main: &Base, jobs: &Receiver<Job>) {
     let mut begun = None;
     // That of the edition whose facts come; none while it cannot be had: nothing is pinned then.
     let mut other: Option<Option<Base>> = None;
+    let mut needed = BTreeSet::new();
     while let Ok(first) = jobs.recv() {
         let mut next = Some(first);
         while let Some(job) = next.take() {
+            if let Job::Hold(about) | Job::Stage(about) | Job::Edition(about, ..) = &job {
+                needed.extend(Spec::decode(about).ok().map(|spec| spec.base));
+            }
             match job {
+                Job::Hold(_) => {}
+                Job::Known => {
+                    if let Err(error) = main.keep_editions(&needed) {
+                        tracing::warn!(event = "base_not_tidied", %error, "bases that nothing needs stay");
+                    }
+                }
                 Job::Stage(about) => drop(edition(main, &about)),
                 Job::Follow(about) => other = edition(main, &about),
                 Job::Edition(about, number, since) => {

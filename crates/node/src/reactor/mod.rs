@@ -203,7 +203,11 @@ impl Reactor {
         let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
         let config = config.replica();
         let parts = replica::Parts { config, mode, consensus, env, server, metrics };
-        Ok(Self { replica: Replica::new(parts)?, timer, inbox, written: None })
+        let replica = Replica::new(parts)?;
+        if let Some(base) = &replica.env.base {
+            base.log_is_read();
+        }
+        Ok(Self { replica, timer, inbox, written: None })
     }
 
     /// The way for other threads to reach this reactor.

@@ -356,6 +356,7 @@ impl Images for System {
     fn images_at_start(&mut self) -> Vec<Image> {
         let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
         if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
+            all.iter().for_each(|image| base.hold(&image.state.edition.about));
             base.follow(&image.state.edition.about);
             base.began(&image.state.start);
         }

@@ -3,12 +3,12 @@
 use super::launch::{Launcher, Running, Started};
 use super::layers::{LayerDir, Layers};
 use super::printed::Printed;
+use crate::base::edition::{Commands, Spec};
 use crate::base::index::Command;
 use crate::base::work::Found;
 use crate::base::{Base, fetch};
 use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
-use crate::edition::{Commands, Spec};
 use crate::error::NodeError;
 use crate::import::Import;
 use crate::trace::Traced;

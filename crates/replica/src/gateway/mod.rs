@@ -167,6 +167,11 @@ impl<S: Socket> Gateway<S> {
         self.outgoing.begin_term();
     }
 
+    /// Another edition of the server begins in the same term.
+    pub fn begin_edition(&mut self) {
+        self.outgoing.begin_edition();
+    }
+
     /// Resets every client and proposes nothing. For a leader that steps down.
     pub fn reset_all(&mut self) {
         for conn in self.conns.values_mut() {

@@ -24,6 +24,10 @@ pub(super) struct Outgoing {
     leads: bool,
     /// The last number that the server used in this term.
     last: u32,
+    /// The last one that servers of an earlier edition used in it: one that uses it again is answered that there is no port left,
+    former: u32,
+    /// as was answered up to here.
+    refused: u32,
     /// Asked for and not yet begun.
     wanted: Vec<(ConnId, SockAddr)>,
     /// Being made, oldest first, with their deadlines. Some of them may be gone or established already.
@@ -36,7 +40,15 @@ impl Outgoing {
     pub fn begin_term(&mut self) {
         self.end();
         self.leads = true;
-        self.last = 0;
+        (self.last, self.former, self.refused) = (0, 0, 0);
+    }
+
+    /// Another edition of the server begins in the same term, and numbers from 1 again.
+    pub fn begin_edition(&mut self) {
+        self.wanted.clear();
+        self.deadlines.clear();
+        self.answers.clear();
+        (self.former, self.refused) = (self.last, 0);
     }
 
     pub fn end(&mut self) {
@@ -53,9 +65,15 @@ impl Outgoing {
     /// The server begins a connection.
     pub fn wanted(&mut self, id: ConnId, addr: SockAddr, term: Term) {
         let n = id.0 as u32;
-        if self.leads && id == ConnId::new(term, n) && n > self.last {
+        if !self.leads || id != ConnId::new(term, n) {
+            return;
+        }
+        if n > self.last {
             self.last = n;
             self.wanted.push((id, addr));
+        } else if n <= self.former && n > self.refused {
+            self.refused = n;
+            self.answers.push_back((id, libc::EADDRNOTAVAIL as u16));
         }
     }
 

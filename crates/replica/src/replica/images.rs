@@ -202,7 +202,8 @@ impl Images {
 
     /// Whether those of that entry are kept.
     pub(super) fn has_ended_at(&self, index: LogIndex) -> bool {
-        self.ended.as_ref().is_some_and(|image| image.index() == index)
+        let mut all = self.kept.iter().chain(&self.ended);
+        all.any(|image| image.index() == index && image.state.ended.is_some())
     }
 
     /// They are of no use: answers their entry, at which nothing else refers to them.
@@ -506,7 +507,8 @@ impl<E: Environment> Replica<E> {
         let took = since.map_or(Duration::ZERO, |since| self.now.saturating_sub(since));
         if let Some(taking) = &taken {
             let lives = self.server().is_some_and(|s| s.generation == taking.generation);
-            if !lives || self.slot.has_diverged() {
+            let unwanted = image.state.ended.is_some() && !self.awaits_edition(index);
+            if !lives || unwanted || self.slot.has_diverged() {
                 // It may have ended, or been found wrong, while it was read.
                 self.env.remove_image(index, false);
                 return self.not_taken("its server has ended, or was repaired, meanwhile".into());

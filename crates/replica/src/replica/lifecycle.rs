@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// The longest wait for the others to report the same end.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
+/// And the longest wait of a replica for the entries up to theirs.
+const BEHIND_WAIT: Duration = Duration::from_secs(5);
 /// The status of a server that damaged its arena: as if the runtime had ended it.
 const DAMAGED: i32 = 125 << 8;
 
@@ -32,6 +34,8 @@ pub struct Ends {
     exits: Exits,
     /// The time since when a majority's ends are the same.
     common_since: Option<Duration>,
+    /// and how long they are waited for.
+    wait: Duration,
     last: Option<LogIndex>,
     /// The last end of this replica's server, and whether the one before was the same.
     own: Option<End>,
@@ -47,7 +51,7 @@ impl Ends {
     /// When to judge them again, if ever.
     #[must_use]
     pub fn wake(&self) -> Option<Duration> {
-        self.common_since.map(|since| since + EXIT_WAIT)
+        self.common_since.map(|since| since + self.wait)
     }
 }
 
@@ -223,7 +227,11 @@ impl<E: Environment> Replica<E> {
         // A disconnected replica may have a living server.
         let ended = |id: &ReplicaId| self.ends.exits.of(*id) == Some(end);
         let all = self.members.that_can_serve().all(|id| ended(&id));
-        if !all && !self.slot.is_due(self.now) && self.now < since + EXIT_WAIT {
+        // What the log says of this end may not be known here yet: an upgrade may follow.
+        let behind = index > self.handed;
+        self.ends.wait = if behind { BEHIND_WAIT } else { EXIT_WAIT };
+        let hurries = !behind && (all || self.slot.is_due(self.now));
+        if !hurries && self.now < since + self.ends.wait {
             return;
         }
         self.ends.common_since = None;
@@ -331,6 +339,9 @@ impl<E: Environment> Replica<E> {
         if self.lead.is_some() && succeeds {
             // Alone, or no replica took over: the clients' connections end, in order.
             self.gateway.reset_all_in_order();
+            if matches!(source, Source::Files(..)) {
+                self.gateway.begin_edition();
+            }
             let last = self.consensus.last_index();
             self.lead = Some(Lead::new(self.consensus.term(), last, self.started));
         }

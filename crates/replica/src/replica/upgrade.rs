@@ -320,7 +320,7 @@ impl<E: Environment> Replica<E> {
         if !begun && (explained || self.now >= ended.until) {
             return self.end_was_another();
         }
-        if ended.keeps || self.images.is_busy() {
+        if ended.keeps || self.images.is_busy() || self.images.has_ended_at(ended.end.0) {
             return;
         }
         let ((index, status), Some(link)) = (ended.end, self.slot.link()) else { return };
@@ -338,6 +338,11 @@ impl<E: Environment> Replica<E> {
                 self.end_was_another();
             }
         }
+    }
+
+    /// Whether its server has ended there for an upgrade, and the next one has not begun.
+    pub(super) fn awaits_edition(&self, index: LogIndex) -> bool {
+        self.upgrades.ended.as_ref().is_some_and(|ended| ended.end.0 == index)
     }
 
     fn state_at_end(
@@ -468,13 +473,15 @@ impl<E: Environment> Replica<E> {
     /// When an upgrade needs attention by time alone, if ever.
     pub(super) fn upgrade_wake(&self) -> Option<Duration> {
         let ended = self.upgrades.ended.as_ref().map(|ended| ended.until);
-        let (step, wait) = match self.upgrades.editions.under_way()? {
+        let step = self.upgrades.editions.under_way().map(|step| match step {
             UnderWay::Ending(asked) => (asked.at, asked.plan.wait()),
             UnderWay::Proving(begun) => (begun.at, begun.plan.wait()),
-        };
-        let seen = self.upgrades.seen.filter(|(at, _)| *at == step && self.lead.is_some());
-        let late = seen.map(|(_, since)| since + wait).filter(|when| *when > self.now);
-        ended.into_iter().chain(late).min()
+        });
+        let late = step.filter(|_| self.lead.is_some()).and_then(|(step, wait)| {
+            let (_, since) = self.upgrades.seen.filter(|(at, _)| *at == step)?;
+            Some(since + wait)
+        });
+        ended.into_iter().chain(late).filter(|when| *when > self.now).min()
     }
 
     /// The ports that are kept open for clients, who are not served yet: until the edition stays, as what is undone must not have answered anybody, and

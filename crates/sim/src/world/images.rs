@@ -61,10 +61,11 @@ impl World {
     /// What a server has left becomes an image.
     fn keep_files(&mut self, life: Life, state: ServerState) {
         let process = self.machines[&life.replica].process.as_ref().expect("it runs");
-        let program = process.left.clone().expect("a server has ended");
+        let (generation, program) = process.left.clone().expect("a server has ended");
+        let differs = process.differs == generation;
         let index = state.index;
         self.trace(|| format!("{}: keeps files of entry {index}", life.replica));
-        let holds = Imaged { state: Arc::new(state), program, differs: false };
+        let holds = Imaged { state: Arc::new(state), program, differs };
         let bytes = 1 + self.rng.below(BYTES);
         let file = ImageFile { index, bytes, digest: self.images.len() as u128 + 1 };
         self.images.push(holds.clone());

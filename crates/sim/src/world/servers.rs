@@ -37,7 +37,8 @@ impl World {
                     let generation = server.generation;
                     self.rebuilds += usize::from(generation > 1);
                     let from = server.continues().unwrap_or_default();
-                    let differs = self.image_differs(id, from);
+                    // What is wrong with a digest goes on with the files.
+                    let differs = self.image_differs(id, from.max(server.begins_on));
                     self.restores += usize::from(from > LogIndex(0));
                     let process = self.at(id).process.as_mut().expect("it runs");
                     if differs {
@@ -69,7 +70,7 @@ impl World {
         process.server_lives = false;
         let Some(mut server) = process.server.take() else { return };
         process.keeper.add(&mut server.printed);
-        process.left = Some(server.program.left());
+        process.left = Some((server.generation, server.program.left()));
         self.trace(|| format!("{id}: server {} ends by {status}", server.generation));
         if self.options.broken != Some(Break::SilentEnd) {
             self.schedule(500, Event::ServerEnded(life, server.generation, status));

@@ -7,7 +7,7 @@
 //! The identity of a log, which peers compare, stays that of the command that it was founded with. So a node whose configuration names either of the two goes
 //! on, and one that names another command is refused.
 
-use crate::base::store::Digest;
+use super::store::Digest;
 use crate::config::{NodeConfig, ServerConfig};
 use crate::error::NodeError;
 use serde::{Deserialize, Serialize};
