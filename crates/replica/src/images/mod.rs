@@ -15,6 +15,8 @@
 
 pub mod fetch;
 pub mod schedule;
+mod taken;
 
 pub use fetch::Fetch;
 pub use schedule::Schedule;
+pub use taken::{Checkpointed, Taken};

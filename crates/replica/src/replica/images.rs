@@ -8,10 +8,9 @@ use super::scrub::Scrub;
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
-use crate::images::{Fetch, Schedule};
+use crate::images::{Checkpointed, Fetch, Schedule, Taken};
 use crate::server::Source;
 use crate::status::ImagesStatus;
-use serde::{Deserialize, Serialize};
 use skein_log::Consensus;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId, WallNs};
@@ -40,31 +39,6 @@ const READ_WITHIN: Duration = Duration::from_secs(60);
 pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
 /// How often a server may fail to be restored from an image before that is given up.
 const MAX_TRIES: u32 = 2;
-
-/// How an image was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Taken {
-    /// The server stood until it was read.
-    Standstill,
-    /// It stood until its processes had forked, and the copies were read.
-    Fork,
-}
-
-/// A requested image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpointed {
-    /// The last entry that the server had executed.
-    pub index: u64,
-    /// Bytes of its file.
-    pub bytes: u64,
-    /// How long the server stood, in microseconds.
-    pub stood_us: u64,
-    /// Why it stood no longer, or that long.
-    pub how: Taken,
-    /// How long it took until it was on disk, in microseconds.
-    pub took_us: u64,
-}
 
 /// The answer to such a request.
 pub type Reply = oneshot::Sender<Result<Checkpointed, String>>;
