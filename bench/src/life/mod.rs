@@ -1,7 +1,7 @@
 //! The life of a cluster: three replicas of a redis with an append-only file, under load, lose and get back replicas again and again.
 //!
 //! A client counts up and notices a count that was acknowledged and is lost, or comes twice; another set of clients writes values to a bounded number of keys, so that a bounded
-//! log, bounded images and bounded memory are to be seen. Every second is a sample. Whatever goes wrong ends the run with an error, after the results were written.
+//! log, bounded images and bounded memory are to be seen. Whatever goes wrong ends the run with an error, after the results were written.
 
 mod clients;
 mod events;
@@ -24,7 +24,8 @@ use clients::Clients;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// So many samples are as many as a plot shows.
+const SAMPLES: u64 = 720;
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// How long the service runs before the first event.
 const FIRST_AFTER: Duration = Duration::from_secs(5);
@@ -68,7 +69,7 @@ pub struct Life {
     pub acknowledged: u64,
     /// What was done, in order.
     pub events: Vec<Event>,
-    /// Each second.
+    /// At equal intervals.
     pub samples: Vec<Sample>,
 }
 
@@ -85,7 +86,7 @@ pub struct Event {
     pub silent_ms: f64,
 }
 
-/// A second.
+/// An interval.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
     /// Its end [s since the start].
@@ -134,7 +135,7 @@ fn live(options: &Options, life: &mut Life) -> Outcome {
     let times = Times { begun, end: begun + Duration::from_secs(60 * options.minutes), every };
     let (events, samples) = thread::scope(|scope| {
         clients.start(scope);
-        let samples = scope.spawn(|| samples(&cluster, &clients, begun));
+        let samples = scope.spawn(|| samples(&cluster, &clients, &times));
         let events = events_until(&times, &cluster, &clients, &interrupt, &mut life.events);
         clients.end();
         (events, samples.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -188,10 +189,12 @@ fn events_until(
     Ok(())
 }
 
-/// Looks each second until the clients end.
-fn samples(cluster: &Cluster, clients: &Clients, begun: Instant) -> Vec<Sample> {
+/// Looks until the clients end.
+fn samples(cluster: &Cluster, clients: &Clients, times: &Times) -> Vec<Sample> {
+    let Times { begun, end, .. } = *times;
+    let every = Duration::from_secs((end - begun).as_secs().div_ceil(SAMPLES).max(1));
     let mut all = Vec::new();
-    let (mut before, mut next) = (clients.answered(), begun + SAMPLE_EVERY);
+    let (mut before, mut next) = (clients.answered(), begun + every);
     let mut last = begun;
     while !clients.have_ended() {
         if Instant::now() < next {
@@ -201,19 +204,24 @@ fn samples(cluster: &Cluster, clients: &Clients, begun: Instant) -> Vec<Sample> 
         let (now, answered) = (Instant::now(), clients.answered());
         let per_second = (answered - before) as f64 / (now - last).as_secs_f64();
         (before, last) = (answered, now);
-        next += SAMPLE_EVERY;
+        next += every;
         // A node or a server may be gone for a moment; one that is there is counted.
         let [nodes, servers] = cluster.processes();
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let mib = |bytes: u64| rounded(bytes as f64 / f64::from(1 << 20));
         all.push(Sample {
-            at_s: (now - begun).as_secs_f64(),
-            per_second,
+            at_s: rounded((now - begun).as_secs_f64()),
+            per_second: rounded(per_second),
             disk_mib: mib(occupied(&cluster.data())),
             nodes_mib: mib(process::resident(&nodes)),
             servers_mib: mib(process::resident(&servers)),
         });
     }
     all
+}
+
+/// To one digit behind the point: more is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }
 
 /// What the files below a directory take on the disk [bytes]; files that go meanwhile count nothing.

@@ -1,6 +1,6 @@
 //! The resources that the turn calls: [`Above`], given when the runtime begins.
 
-use crate::files::inputs;
+use crate::files::{disk, inputs};
 use crate::kernel::{Kernel, kernel};
 use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
@@ -89,5 +89,9 @@ impl Above for World {
 
     fn obey(&self, k: &Kernel) {
         process::end::obey(k);
+    }
+
+    fn before_fault(&self, signo: i32, code: i32) {
+        disk::before_fault(signo, code);
     }
 }

@@ -6,11 +6,11 @@
 
 use super::{LAST, bit, deliver};
 use crate::fatal::{line, notice, refuse};
-use crate::files::disk;
 use crate::frame::{self, Registers, Trap};
 use crate::kernel::kernel;
 use crate::local::LOCAL;
 use crate::sys::{self, args};
+use crate::turn::above::above;
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -144,7 +144,7 @@ pub unsafe fn fault(registers: &mut Registers, trap: &Trap, vectors: *mut u8) {
     let t = k.this();
     let signo = trap.signo;
     let action = process_of(k, t).action(signo);
-    disk::before_fault(signo, trap.info.si_code);
+    above().before_fault(signo, trap.info.si_code);
     let blocked = t.signals.mask.get() & bit(signo) != 0;
     if blocked || matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
         terminate_by_signal(signo);

@@ -41,6 +41,9 @@ pub trait Above: Sync {
 
     /// This process has the turn again: it ends now, if another has ordered that.
     fn obey(&self, k: &Kernel);
+
+    /// The server is about to be told of a fault with this signal and code.
+    fn before_fault(&self, signo: i32, code: i32);
 }
 
 /// Nothing is above yet.
@@ -60,6 +63,7 @@ impl Above for Nobody {
     fn copy_memory(&self, _: &Kernel, _: bool) {}
     fn revived(&self) {}
     fn obey(&self, _: &Kernel) {}
+    fn before_fault(&self, _: i32, _: i32) {}
 }
 
 struct Given(Cell<&'static dyn Above>);
