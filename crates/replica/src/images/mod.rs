@@ -15,8 +15,10 @@
 
 pub mod fetch;
 pub mod schedule;
+mod sent;
 mod taken;
 
 pub use fetch::Fetch;
 pub use schedule::Schedule;
+pub use sent::Sent;
 pub use taken::{Checkpointed, Taken};

@@ -8,7 +8,7 @@ use super::scrub::Scrub;
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
-use crate::images::{Checkpointed, Fetch, Schedule, Taken};
+use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taken};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use skein_log::Consensus;
@@ -96,6 +96,7 @@ pub(super) struct Images {
     /// When peers were told of the images here.
     told: Duration,
     pub(super) scrub: Scrub,
+    sent: Sent,
 }
 
 impl Images {
@@ -122,6 +123,7 @@ impl Images {
             came: Duration::ZERO,
             told: Duration::ZERO,
             scrub: Scrub::new(config.scrub_s),
+            sent: Sent::default(),
         }
     }
 
@@ -547,12 +549,14 @@ impl<E: Environment> Replica<E> {
     fn forget_old_images(&mut self) {
         let doubted = self.images.doubted;
         let renewed = self.images.newest().is_some_and(|newest| newest.index() >= doubted);
-        while let Some(oldest) = self.images.kept.first().map(Image::index)
-            && (self.images.kept.len() > self.images.keep || renewed && oldest < doubted)
-        {
-            self.images.kept.remove(0);
-            self.env.remove_image(oldest, false);
-        }
+        let beyond = self.images.kept.len().saturating_sub(self.images.keep);
+        let goes = |(n, index): (usize, LogIndex)| {
+            let spare = n < beyond && !self.images.sent.is_wanted(index, self.now);
+            (spare || renewed && index < doubted).then_some(index)
+        };
+        let gone: Vec<_> = self.images.indices().into_iter().enumerate().filter_map(goes).collect();
+        self.images.kept.retain(|image| !gone.contains(&image.index()));
+        gone.into_iter().for_each(|index| self.env.remove_image(index, false));
         self.forget_log();
     }
 
@@ -561,7 +565,7 @@ impl<E: Environment> Replica<E> {
     fn forget_log(&mut self) {
         let server = self.server().filter(|_| self.slot.can_be_fed());
         let next = server.map(|server| server.feed.next());
-        if self.images.kept.len() == self.images.keep
+        if self.images.kept.len() >= self.images.keep
             && let Some(oldest) = self.images.kept.first()
             && oldest.index() >= self.consensus.first_index()
             && next.is_none_or(|next| next > oldest.index())
@@ -685,6 +689,7 @@ impl<E: Environment> Replica<E> {
                 self.images.held.insert(peer, [file(0), file(32)]);
             }
             (FETCH, Some(index), Some(from), 16) => {
+                self.images.sent.asked(peer, LogIndex(index), self.now);
                 self.env.read_image(peer, LogIndex(index), from);
             }
             (DAMAGED, Some(index), None, 8) => self.env.check_image(LogIndex(index)),

@@ -137,6 +137,9 @@ impl<E: Environment> Replica<E> {
                 "members change: wait until 'skein members ls' shows a vote for each".into()
             );
         }
+        if self.members.actives() != self.members.voters {
+            return Err("upgrades want a server on each replica, and some are passive or witnesses: replace these by active ones ('skein members replace')".into());
+        }
         let Some(server) = self.slot.link().filter(|_| self.slot.is_in_step()) else {
             return Err("its server does not run yet; try again".into());
         };

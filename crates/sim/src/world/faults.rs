@@ -5,9 +5,9 @@ use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
 use crate::server::{BROKEN, ENDS, SILENT};
 use crate::shelf::Shelf;
-use skein_log::Durability;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
+use skein_log::{Durability, Role};
 use skein_model::LogIndex;
 use skein_replica::config::Kind;
 use skein_replica::majority;
@@ -365,7 +365,10 @@ impl World {
             let begins = whole || m.images.images.values().any(|image| !image.rotten);
             // A witness cannot send an image of what it has forgotten.
             let goes_on = bases.iter().all(|first| *first <= consensus.applied().next());
-            m.id.0 != id && !m.lost && !m.retired && m.kind().can_serve() && begins && goes_on
+            // One that is taken in may be sent away again.
+            let votes = consensus.role() != Role::Learner;
+            let stays = m.id.0 != id && !m.lost && !m.retired && votes;
+            stays && m.kind().can_serve() && begins && goes_on
         };
         self.machines.values().any(can)
     }
