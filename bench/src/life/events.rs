@@ -35,6 +35,7 @@ pub const KINDS: &[Kind] = &[
     Kind { what: "a follower's disk lost, and filled anew", does: lose_disk },
     Kind { what: "the leader's server killed", does: |_, status| end(status.leader()?.server_pid) },
     Kind { what: "a byte of memory flipped, and repaired", does: flip },
+    Kind { what: "upgraded to another environment", does: upgrade },
     Kind { what: "all compared", does: |cluster, _| cluster.skein(&["verify"]).map(|_| None) },
 ];
 
@@ -75,6 +76,13 @@ fn end(pid: i32) -> Outcome<Option<i32>> {
 fn image(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
     let id = follower(status)?.id.to_string();
     cluster.skein(&["checkpoint", "create", "--replica", &id]).map(|_| None)
+}
+
+/// Each time another value.
+fn upgrade(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
+    let server = status.leader()?.server_pid;
+    cluster.skein(&["upgrade", "--env", &format!("SERVER_BEFORE={server}")])?;
+    Ok(Some(server))
 }
 
 /// The directory goes first: a node that was started again meanwhile would use it.

@@ -152,7 +152,7 @@ fn init_has_nothing_of_the_nodes() {
         assert!(fs::read_dir(format!("{init}/fd")).is_err());
         return;
     }
-    // To the node, of the node, and for the ends of children.
+    // The kernel's last number of a process, and the node's questions for it; of the node, for the ends of children, and to the node.
     let mut descriptors: Vec<String> = fs::read_dir(format!("{init}/fd"))
         .unwrap()
         .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().display().to_string())
@@ -160,7 +160,9 @@ fn init_has_nothing_of_the_nodes() {
         .map(|name| if name.starts_with("socket") { "socket:".to_owned() } else { name })
         .collect();
     descriptors.sort();
-    assert_eq!(descriptors, ["anon_inode: pidfd", "anon_inode: signalfd", "socket:"]);
+    let numbers = "/proc/sys/kernel/ns_last_pid";
+    let expected = [numbers, "anon_inode: pidfd", "anon_inode: signalfd", "socket:", "socket:"];
+    assert_eq!(descriptors, expected);
     assert_eq!(fs::read(format!("{init}/environ")).unwrap(), b"");
     let (own, inits) = (fs::File::open("/proc/self/mem").unwrap(), memory.unwrap());
     let own_maps = fs::read_to_string("/proc/self/maps").unwrap();

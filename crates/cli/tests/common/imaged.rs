@@ -13,6 +13,8 @@ impl Real {
     #[track_caller]
     pub fn continue_a_follower_from_an_image(&self, mut work: impl FnMut()) {
         let place = &self.cluster.place;
+        // A server that is behind does not stand at once.
+        self.wait_agreed();
         let status = self.cluster.wait_status(0);
         let rows = status["replicas"].as_array().unwrap();
         let row = rows.iter().find(|row| row["role"] == "follower").unwrap();

@@ -208,7 +208,7 @@ mod tests {
             let server = serde_json::json!({
                 "program": "redis-server", "args": [arg], "env": [["TZ", "UTC"]]
             });
-            let peers = serde_json::json!([{ "id": 1, "address": "unix:/tmp/x" }]);
+            let peers = serde_json::json!([{ "id": 1, "address": "/tmp/x" }]);
             let config = serde_json::json!({
                 "name": "x", "id": 1, "peers": peers, "data_dir": "/tmp", "server": server
             });
