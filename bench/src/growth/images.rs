@@ -18,8 +18,7 @@ pub const TOPIC: Topic = Topic {
     figures: &[STOOD, TOOK, NEW],
     measure,
     reading: "Three replicas with fsync; `skein checkpoint create` on a follower after a part of the values was written again, side by side; medians of five images, the first\n\
-         one left out. Clients wait for none of it: the leader's server goes on. What is left of the time when little changed goes with the memory's size: the kernel's list of\n\
-         mappings, and its search for pages that were written.",
+         one left out. Clients wait for none of it: the leader's server goes on.",
 };
 
 const STOOD: Figure =
