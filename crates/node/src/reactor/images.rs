@@ -286,17 +286,9 @@ fn take(
     let Standing { memory, figures, places, layer, contents } =
         copy(store, stood, &state, before, briefly, copied)?;
     let encoded = state.encode();
-    let head = Head {
-        owner: *store.owner(),
-        index: state.index,
-        term: state.term,
-        taken_ms: now_ms(),
-        processes: figures.processes as u64,
-        state_bytes: encoded.len() as u64,
-        memory_bytes: memory.len(),
-        layer_bytes: layer.len(),
-    };
-    let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
+    let copies = [&memory, &layer];
+    let head = head(store, &state, &encoded, figures.processes, copies);
+    let written = store.write(&head, &encoded, copies).map_err(|e| e.to_string())?;
     let file = written.file;
     let before = (state.index, repairs, places.with(written.hashes, written.of_files, contents));
     tell(mailbox, ImageNews::Root(state.index, before.2.root()));
@@ -317,6 +309,26 @@ fn take(
     Ok(Image { state: Arc::new(state), file })
 }
 
+/// The head of an image of a server of so many processes: of its memory and its files.
+fn head(
+    store: &Store,
+    state: &ServerState,
+    encoded: &[u8],
+    processes: usize,
+    [memory, layer]: [&Copied; 2],
+) -> Head {
+    Head {
+        owner: *store.owner(),
+        index: state.index,
+        term: state.term,
+        taken_ms: now_ms(),
+        processes: processes as u64,
+        state_bytes: encoded.len() as u64,
+        memory_bytes: memory.len(),
+        layer_bytes: layer.len(),
+    }
+}
+
 /// Keeps the files of a server that has ended as an image without processes.
 fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image, String> {
     let mut packed =
@@ -329,17 +341,9 @@ fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image,
     let (layer, _) = packed.0.finish();
     let memory = Copied::new();
     let encoded = state.encode();
-    let head = Head {
-        owner: *store.owner(),
-        index: state.index,
-        term: state.term,
-        taken_ms: now_ms(),
-        processes: 0,
-        state_bytes: encoded.len() as u64,
-        memory_bytes: 0,
-        layer_bytes: layer.len(),
-    };
-    let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
+    let copies = [&memory, &layer];
+    let head = head(store, &state, &encoded, 0, copies);
+    let written = store.write(&head, &encoded, copies).map_err(|e| e.to_string())?;
     Ok(Image { state: Arc::new(state), file: written.file })
 }
 
