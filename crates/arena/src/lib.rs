@@ -21,6 +21,7 @@ pub mod bytes;
 pub mod full;
 pub mod gate;
 pub mod inodes;
+pub mod interface;
 pub mod layout;
 pub mod list;
 pub mod map;

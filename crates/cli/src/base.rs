@@ -57,7 +57,7 @@ fn open(args: &BaseListArgs) -> Result<Base, Failure> {
     let dirs = directories(args)?;
     let failed = |error| Failure::new("base", error, "");
     for dir in &dirs {
-        let base = Base::open(dir).map_err(failed)?;
+        let base = Base::current(dir).map_err(failed)?;
         if !base.index().files.is_empty() {
             return Ok(base);
         }

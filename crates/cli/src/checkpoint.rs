@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use skein_node::ReplicaState;
-use skein_node::images::export;
+use skein_node::archive;
 use skein_node::status::{ImageStatus, ImagesListed};
 use skein_replica::replica::Checkpointed;
 
@@ -289,18 +289,19 @@ fn export_newest(args: &ExportArgs) -> Result<u8, Failure> {
         if let Some(image) = last
             && newest.as_ref().is_none_or(|(_, index, _)| *index < image.index)
         {
-            newest = Some((node.id, image.index, there.dir));
+            newest = Some((node, image.index, there.dir));
         }
     }
-    let (replica, index, dir) = newest.ok_or_else(|| {
+    let (node, index, dir) = newest.ok_or_else(|| {
         failure(&state, "no replica here has an image", "take one with 'skein checkpoint create'")
     })?;
     let image = dir.join(format!("image-{index}"));
-    let copied = export(&image, &args.file)
+    let copied = archive::export(&image, &node.data, &args.file)
         .map_err(|error| Failure::new("export", error, "nothing was written"))?;
     println!(
-        "skein: {}: the image of entry {index} of replica {replica} is in {}: {}",
+        "skein: {}: the image of entry {index} of replica {} is in {}, with the files of its host that the server has used: {}",
         state.name,
+        node.id,
         args.file.display(),
         bytes(copied)
     );

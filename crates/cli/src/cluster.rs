@@ -21,7 +21,7 @@ use skein_node::base::Base;
 use skein_node::base::index::Command;
 use skein_node::config::Kind;
 use skein_node::edition::{self, Commands};
-use skein_node::{NodeError, begin, durable, import};
+use skein_node::{NodeError, archive, begin, durable, import};
 use skein_sandbox::Program;
 
 use crate::args::Durability;
@@ -181,7 +181,7 @@ impl DataDir {
     /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
     fn found(&self, wanted: &Identity) -> Result<(), Failure> {
         match &wanted.import {
-            Some(image) if image.is_file() => import::take_image(image, &self.node(1)),
+            Some(image) if image.is_file() => archive::take(image, &self.node(1)),
             Some(dir) => import::pack(dir, &self.node(1)).map(drop),
             None => Ok(()),
         }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use skein_node::{NodeConfig, NodeError, begin, import};
+use skein_node::{NodeConfig, NodeError, archive, begin, import};
 
 use crate::args::{FoundArgs, JoinArgs, RejoinArgs};
 use crate::config;
@@ -26,7 +26,7 @@ pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
                 let fix = "name this replica alone in `peers`, and take the others in by 'skein members add'";
                 return Err(Failure::new(format!("--import {}", from.display()), why, fix));
             }
-            import::take_image(from, &config.data_dir)
+            archive::take(from, &config.data_dir)
         } else {
             import::pack(from, &config.data_dir).map(|_| ())
         };

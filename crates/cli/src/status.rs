@@ -177,6 +177,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
         text.push_str(&format!("\n{ailing}"));
     }
     text.push_str(&edition(cluster));
+    text.push_str(&versions(cluster));
     text.push_str(&compared(cluster));
     text.push_str(&clocks(cluster));
     let here = cluster.replicas.len();
@@ -203,6 +204,26 @@ fn edition(cluster: &ClusterStatus) -> String {
         "\nEdition {} of the server, since entry {}: {command}\n",
         edition.number, edition.since
     )
+}
+
+/// What a new version of Skein leaves to be done.
+fn versions(cluster: &ClusterStatus) -> String {
+    let known = |replica: &&ReplicaStatus| !replica.skein.is_empty();
+    let mut by_version: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for replica in cluster.replicas.iter().filter(known) {
+        by_version.entry(&replica.skein).or_default().push(replica.id.to_string());
+    }
+    if by_version.len() > 1 {
+        let nodes: Vec<String> = by_version
+            .iter()
+            .map(|(version, ids)| format!("{version} on {}", ids.join(", ")))
+            .collect();
+        return format!("\nReplicas have different versions of Skein: {}.\n", nodes.join("; "));
+    }
+    if cluster.replicas.iter().any(|replica| replica.other_runtime) {
+        return "\nThe server runs with the libskein.so of another Skein than is installed: 'skein upgrade --skein' takes that over, and restarts the server on its files.\n".into();
+    }
+    String::new()
 }
 
 /// The agreement of the digests: those in the table are of different moments while there is work.
@@ -405,7 +426,7 @@ mod tests {
         assert_eq!(
             keys(&json["replicas"][0]),
             "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index edition faults first_entry \
-             id images kind lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
+             id images kind lag_entries lag_ms node_pid other_runtime patched_calls role server_pid skein state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }

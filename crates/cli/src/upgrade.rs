@@ -119,7 +119,8 @@ fn change(args: &UpgradeArgs) -> Result<Change, Failure> {
     let texts = |words: &[std::ffi::OsString]| {
         words.iter().map(|word| text(word)).collect::<Result<Vec<_>, _>>()
     };
-    let mut change = Change { env: args.env.clone(), files: args.files, ..Change::default() };
+    let mut change =
+        Change { env: args.env.clone(), files: args.files, skein: args.skein, ..Change::default() };
     if let Some((program, words)) = args.program.split_first() {
         (change.program, change.args) = (Some(text(program)?), Some(texts(words)?));
     } else if let Some(words) = &args.args {

@@ -281,6 +281,77 @@ fn an_exported_image_goes_on_as_a_new_cluster() {
 }
 
 #[test]
+fn an_export_needs_nothing_of_its_host_but_skein() {
+    // A program of this host alone, whose cluster began with files, and was upgraded since.
+    let (place, port) = (Place::new(), free_port());
+    let own = place.path("own-redis");
+    fs::copy("/usr/bin/redis-server", &own).unwrap();
+    let (from, dir) = (place.path("from"), place.path("redis"));
+    fs::create_dir_all(inside(&from, &dir)).unwrap();
+    fs::write(inside(&from, &dir).join("note"), "text").unwrap();
+    let mut server = words(&dir, port);
+    server[0] = own.to_str().unwrap().to_owned();
+    let real = Real::serve(place, port, &["--import", from.to_str().unwrap()], server.clone());
+    set(&real, 0..300);
+    server.extend(["--maxmemory", "12mb"].map(String::from));
+    let upgrade = [&["upgrade", "--name", "t", "--args"][..], &as_words(&server[1..])].concat();
+    let upgraded = real.cluster.place.run(&upgrade);
+    assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+    assert_keys(port, 299);
+    let file = real.cluster.place.path("moved.skein");
+    let word = file.to_str().unwrap();
+    assert_eq!(checkpoint(&real, &["create"]).status.code(), Some(0));
+    let mut next = 300;
+    common::cluster::wait_for_or(
+        "the image to count",
+        || real.cluster.evidence(),
+        || {
+            set(&real, next..next + 50);
+            next += 50;
+            (checkpoint(&real, &["export", word]).status.code() == Some(0)).then_some(())
+        },
+    );
+
+    // A host with neither the program, nor the files, nor that version of Skein.
+    let place = stopped(real);
+    fs::rename(place.path("data"), place.path("old")).unwrap();
+    fs::remove_file(&own).unwrap();
+    fs::remove_dir_all(&from).unwrap();
+    let library = place.path("libskein.so");
+    let bytes = fs::read(common::runtime()).unwrap();
+    fs::write(&library, [&bytes[..], b"another version"].concat()).unwrap();
+    let start = |place: Place, import: &[&str]| {
+        let mut command = place.skein();
+        command.env("SKEIN_RUNTIME", &library);
+        command.args(["run", "--name", "t", "--data", &place.data()]).args(import);
+        let cluster = common::cluster::Cluster::spawn(place, port, command.arg("--").args(&server));
+        cluster.wait_ready();
+        cluster
+    };
+    let cluster = start(place, &["--import", word]);
+    assert_keys(port, 299);
+    let (status, _) = cluster.status();
+    let rows = status["replicas"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["other_runtime"] == true), "{status}");
+    assert_eq!(connect(port).say("CONFIG GET maxmemory").text().matches("12582912").count(), 1);
+    connect(port).say("SET key:1000 1000");
+    // And again from what it has itself.
+    cluster.signal(nix::sys::signal::Signal::SIGINT);
+    let mut cluster = cluster;
+    cluster.wait_end();
+    let place = std::mem::replace(&mut cluster.place, Place::new());
+    fs::rename(&file, place.path("away")).unwrap();
+    let again = start(place, &[]);
+    assert_all(port, [0, 299, 1000]);
+    let (status, _) = again.status();
+    assert_eq!(status["replicas"].as_array().map(Vec::len), Some(3), "{status}");
+}
+
+fn as_words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+#[test]
 fn what_cannot_be_imported_is_refused_and_no_cluster_is_made() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();

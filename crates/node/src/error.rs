@@ -72,6 +72,14 @@ pub enum NodeError {
         /// The reason.
         error: io::Error,
     },
+    /// A cluster in a file.
+    #[error("{}: {error}", path.display())]
+    Archive {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
     /// What the server has used of its host, as the data directory keeps it.
     #[error("the server's base {}: {error}; free some room or repair the disk, or put the directory out of the way: then the host must have these files as they were", path.display())]
     Base {
@@ -87,6 +95,14 @@ pub enum NodeError {
         path: PathBuf,
         /// What it should have.
         digest: String,
+    },
+    /// The server is to run with a runtime that this version of Skein does not drive.
+    #[error("the server runs with {}, and {why}", path.display())]
+    OtherRuntime {
+        /// The runtime, as the server sees it.
+        path: PathBuf,
+        /// The reason, and what to do.
+        why: String,
     },
     /// What an upgrade has made of the server.
     #[error("the server's edition {about}: {why}")]

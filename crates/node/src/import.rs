@@ -9,43 +9,21 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use skein_image::file::{Head, Opened};
 use skein_log::disk::durable;
 use skein_sandbox::{Amount, Layer, own_directories, pack_tree};
 
+use crate::base::Base;
 use crate::config::{LAYER_BYTES, LayerPlace, NodeConfig};
 use crate::error::NodeError;
 
-const FILE: &str = "import";
+/// Their file in a data directory.
+pub(crate) const FILE: &str = "import";
 const PART: &str = "import.part";
 /// The hash at the end of a packed layer.
 const HASH_BYTES: usize = 16;
 
 /// The image of a data directory whose log is to begin behind it.
-const IMAGE: &str = "import.image";
-
-/// Copies an exported image into a data directory, durably: the log that is begun there begins behind it.
-///
-/// # Errors
-/// It is no image, is damaged, cannot be read, or there is no room for it.
-pub fn take_image(image: &Path, data_dir: &Path) -> Result<(), NodeError> {
-    Opened::open(image, &Head::read(image)?.owner)?.verify()?;
-    durable::create_dir(data_dir).map_err(failed(data_dir))?;
-    let part = data_dir.join(PART);
-    let copy = || -> io::Result<()> {
-        let mut new = OpenOptions::new();
-        let mut out = new.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        io::copy(&mut File::open(image)?, &mut out)?;
-        out.sync_all()?;
-        durable::rename(&part, &data_dir.join(IMAGE))
-    };
-    let copied = copy().map_err(failed(&part));
-    if copied.is_err() {
-        // The error of the copy is the one that matters.
-        let _ = fs::remove_file(&part);
-    }
-    copied
-}
+pub(crate) const IMAGE: &str = "import.image";
 
 /// The image behind which a log in this data directory is to begin.
 #[must_use]
@@ -108,11 +86,14 @@ fn pack_part(dir: &Path, part: &Path) -> Result<Amount, NodeError> {
     Ok(amount)
 }
 
-/// Gives another data directory of this machine the files, or the image, of this one, if it has them.
+/// Gives another data directory of this machine the files, or the image with its base, of this one, if it has them.
 ///
 /// # Errors
 /// There is no room for them.
 pub fn share(from: &Path, to: &Path) -> Result<(), NodeError> {
+    if image(from).is_some() {
+        Base::copy(from, to)?;
+    }
     for name in [FILE, IMAGE] {
         let from = from.join(name);
         if from.exists() {

@@ -4,6 +4,7 @@
 //! starts the replicated program, in a sandbox ([`skein_sandbox`]), and keeps it.
 
 pub mod admin;
+pub mod archive;
 pub mod base;
 pub mod begin;
 pub mod check;

@@ -141,6 +141,7 @@ impl Node {
             cluster_id: cluster.to_string(),
             trusts_network: config.key_file.is_some() || config.trust_network,
             base: launcher.base().map(|(base, _)| base),
+            other_runtime: Arc::default(),
         };
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();

@@ -50,6 +50,12 @@ pub struct ReplicaStatus {
     /// What it does as a member.
     #[serde(default)]
     pub kind: Kind,
+    /// The version of Skein that its node is.
+    #[serde(default)]
+    pub skein: String,
+    /// Whether its server runs with the runtime of another Skein than its host has: an upgrade takes that over.
+    #[serde(default)]
+    pub other_runtime: bool,
     /// Its current faults.
     #[serde(default)]
     pub faults: Vec<Fault>,

@@ -48,7 +48,7 @@ pub use layer::disk::{file_system, make_layer, remove_layer, unfit_for_layer};
 pub use layer::tree::{Amount, export, own_directories, pack_tree};
 pub use layer::{EXTENT_BYTES, Extent, Extents, Layer, Packs, Written, WrittenFile};
 pub use numbers::SpareNumbers;
-pub use pins::{About, Pin, Pins, can_be_stacked, clone_contents};
+pub use pins::{About, Pin, Pins, can_be_stacked, clone_contents, copy as copy_contents};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};
 pub use spec::{Isolation, LaunchSpec, Limits};

@@ -19,6 +19,9 @@ pub struct UpgradeArgs {
     /// ('skein base diff' lists them). The other replicas get these files from here
     #[arg(long)]
     pub files: bool,
+    /// Run the servers with this host's Skein (its libskein.so) from now on: after a new version was installed on all hosts. Part of --files
+    #[arg(long)]
+    pub skein: bool,
     /// How the servers are asked to end, by name or number
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = crate::signals::parse)]
     pub signal: u8,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use skein_node::NodeConfig;
 use skein_node::base::index::Command;
 use skein_node::config::{
     Address, CheckpointConfig, DurabilityMode, Kind, LayerPlace, LogFiles, Mode as NodeMode,
     OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
 };
 use skein_node::edition::{self, Commands};
-use skein_sandbox::{Program, ProgramError, Search};
+use skein_node::{NodeConfig, archive};
+use skein_sandbox::{Program, ProgramError, Search, can_be_stacked};
 
 use crate::args::{self, Durability, Mode, OnExit, RunArgs};
 use crate::cluster::{self, DataDir, Found, Identity};
@@ -226,13 +226,19 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let path = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
     let search = Search { cwd: &cwd, path: OsStr::new(path), env: &os_env };
-    skein_node::server::program::runtime_path()
+    skein_node::base::runtime::of_host()
         .map_err(|error| Failure::new("installation", error, ""))?;
     let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
     let has = |program: &Program| program.hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    let pinned = cluster::pinned_in(&dir, &Command::new(program, &search))?;
+    let command = Command::new(program, &search);
+    let exported = exported(args, &dir, &command)?;
+    let pinned = match &exported {
+        None => cluster::pinned_in(&dir, &command)?,
+        exported => exported.clone(),
+    };
     let on_host = skein_sandbox::inspect(program, &search);
     let (inspected, missing) = match (on_host, &pinned) {
+        (_, Some(pinned)) if exported.is_some() => (pinned.clone(), None),
         (Ok(found), _) => (found, None),
         (Err(error), Some(pinned)) => (pinned.clone(), Some(error)),
         (Err(error), None) => return Err(no_program(&error)),
@@ -361,6 +367,16 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         plans,
         publish,
     })
+}
+
+/// The program that a new cluster is to get from an export, if this command was given for it.
+fn exported(args: &RunArgs, dir: &Path, command: &Command) -> Result<Option<Program>, Failure> {
+    let Some(file) = args.import.as_deref().filter(|from| from.is_file()) else { return Ok(None) };
+    let program = archive::program(file, command)
+        .map_err(|error| Failure::new("--import", error, "the cluster was not made"))?;
+    // Where nothing can be pinned, the host's files count.
+    let place = dir.ancestors().find(|place| place.exists());
+    Ok(program.filter(|_| place.is_some_and(can_be_stacked)))
 }
 
 fn canonical(import: &Path) -> Result<PathBuf, Failure> {

@@ -81,7 +81,12 @@ impl Place {
     /// The command (`SKEIN_BIN`, or the one built with the tests), ready to get arguments.
     pub fn skein(&self) -> Command {
         let built = || env!("CARGO_BIN_EXE_skein").into();
-        let mut command = Command::new(std::env::var_os("SKEIN_BIN").unwrap_or_else(built));
+        self.skein_of(Path::new(&std::env::var_os("SKEIN_BIN").unwrap_or_else(built)))
+    }
+
+    /// The same, of this file.
+    pub fn skein_of(&self, file: &Path) -> Command {
+        let mut command = Command::new(file);
         command.env("SKEIN_RUN_DIR", self.path("run")).env("XDG_STATE_HOME", self.path("state"));
         // Commands that fail before the server starts need no runtime; `skein_with_runtime` gives the real one.
         command.env("SKEIN_RUNTIME", self.path("run")).stdin(Stdio::null());

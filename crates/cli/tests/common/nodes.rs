@@ -31,6 +31,10 @@ pub struct Nodes {
     running: Vec<Option<Child>>,
     /// When they take images, as in their configuration.
     pub checkpoint: &'static str,
+    /// The server's arguments behind its port and address.
+    pub args: Vec<String>,
+    /// The directory of each node's Skein, by id, unless it is the built one.
+    pub installed: Vec<Option<PathBuf>>,
 }
 
 impl Nodes {
@@ -46,6 +50,8 @@ impl Nodes {
             ports,
             running: (0..MOST).map(|_| None).collect(),
             checkpoint: "log_entries = 300",
+            args: ["--save", ""].map(String::from).to_vec(),
+            installed: vec![None; MOST],
         }
     }
 
@@ -65,10 +71,12 @@ impl Nodes {
         let line = |peer: &u64| format!("{{ id = {peer}, address = \"{}\" }}", self.address(*peer));
         let lines: Vec<String> = all.iter().map(line).collect();
         let dir = self.place.dir.path().display();
+        let given = ["--port", "6379", "--bind", "127.0.0.1"].map(String::from);
+        let args: Vec<&String> = given.iter().chain(&self.args).collect();
         let text = format!(
             "name = \"{NAME}\"\nid = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{dir}/data-{id}\"\npeers = [{}]\n\
              key_file = \"{dir}/key\"\nlog_file = \"{dir}/node-{id}.log\"\n[server]\nprogram = \"/usr/bin/redis-server\"\n\
-             args = [\"--port\", \"6379\", \"--save\", \"\", \"--bind\", \"127.0.0.1\"]\n[publisher.bind]\n\
+             args = {args:?}\n[publisher.bind]\n\
              publish = [{{ address = \"127.0.0.1:{}\", server_port = 6379 }}]\n[checkpoint]\n{}\n",
             lines.join(", "),
             self.ports[id as usize - 1],
@@ -81,7 +89,14 @@ impl Nodes {
     pub fn command(&self, id: u64, args: &[&str]) -> Command {
         let run = self.place.path(&format!("run-{id}"));
         fs::create_dir_all(&run).unwrap();
-        let mut command = self.place.skein_with_runtime();
+        let mut command = match &self.installed[id as usize - 1] {
+            None => self.place.skein_with_runtime(),
+            Some(dir) => {
+                let mut command = self.place.skein_of(&dir.join("skein"));
+                command.env("SKEIN_RUNTIME", dir.join("libskein.so"));
+                command
+            }
+        };
         command.args(args).env("SKEIN_RUN_DIR", run);
         command
     }
@@ -116,6 +131,16 @@ impl Nodes {
         let mut command = self.command(id, &["node", "--config", config.to_str().unwrap()]);
         command.stdout(Stdio::null()).stderr(said);
         self.running[id as usize - 1] = Some(command.spawn().unwrap());
+    }
+
+    /// Asks it to end, and waits until it has.
+    #[track_caller]
+    pub fn stop(&mut self, id: u64) {
+        self.does(id, &["stop"]);
+        let mut node = self.running[id as usize - 1].take().unwrap();
+        let ended = || node.try_wait().unwrap();
+        let status = wait_for_or(&format!("node {id} to end"), || self.evidence(), ended);
+        assert!(status.success(), "{status}: {}", self.evidence());
     }
 
     /// Kills it.

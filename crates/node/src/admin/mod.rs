@@ -38,6 +38,7 @@ mod standstill;
 pub mod upgrade;
 
 use crate::base::Base;
+use crate::base::runtime::Other;
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
 use crate::images::Store;
@@ -82,6 +83,8 @@ pub struct About {
     pub trusts_network: bool,
     /// What the server has used of its host.
     pub base: Option<Arc<Base>>,
+    /// Whether that has the runtime of another Skein.
+    pub other_runtime: Arc<Other>,
 }
 
 /// The admin interface; when dropped, it ends and its socket is removed.
@@ -240,7 +243,13 @@ async fn ask_long<T>(
 }
 
 async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Response> {
-    ask(&shared.mailbox, Command::Status).await.map(Json)
+    let mut status = ask(&shared.mailbox, Command::Status).await?;
+    let replica = &mut status.replica;
+    replica.skein = env!("CARGO_PKG_VERSION").into();
+    if let Some(base) = shared.about.base {
+        replica.other_runtime = shared.about.other_runtime.than_in(&base, &replica.edition.about);
+    }
+    Ok(Json(status))
 }
 
 async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {

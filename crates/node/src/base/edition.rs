@@ -15,7 +15,8 @@ use skein_log::disk::durable;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "edition";
+/// Its file in a data directory.
+pub const FILE: &str = "edition";
 
 /// A program with all that it is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +103,9 @@ pub struct Commands {
     pub number: u64,
     /// The entry with which that began.
     pub since: u64,
+    /// The digest of the index of its base; none for the one that the cluster was founded with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Digest>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -200,8 +204,13 @@ mod tests {
     fn a_configuration_names_the_first_command_or_the_current_one() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Commands::read(dir.path()).unwrap(), None);
-        let commands =
-            Commands { first: command("a"), current: command("b"), number: 2, since: 70 };
+        let commands = Commands {
+            first: command("a"),
+            current: command("b"),
+            number: 2,
+            since: 70,
+            base: None,
+        };
         commands.write(dir.path()).unwrap();
         assert_eq!(Commands::read(dir.path()).unwrap(), Some(commands.clone()));
         let config = |arg: &str| -> NodeConfig {

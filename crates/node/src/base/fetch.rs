@@ -9,6 +9,7 @@ use super::index::Index;
 use super::store::Digest;
 use super::wire::{Answer, PART_BYTES, Question, What, Wire};
 use super::{Base, failed};
+use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::transport::{Address, Key};
@@ -40,15 +41,19 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     if config.peers.len() < 2 {
         return Ok(base);
     }
+    let joins = begin::asked(&config.data_dir)?.is_some_and(|incarnation| incarnation > 0);
     let until = Instant::now() + PATIENCE;
     loop {
         let lost = base.lost()?;
-        let is_new = base.index().files.is_empty();
+        // The runtime is pinned before anybody can be asked.
+        let is_new = base.index().program.is_none();
         if lost.is_empty() && !is_new {
             return Ok(base);
         }
-        // A new one begins with the host's files if nobody has others; the log refuses those that differ.
-        if ask_all(config, &base, What::Index, lost)? || is_new || Instant::now() > until {
+        // A new one begins with the host's files if nobody has others; the log refuses those that differ. One that joins waits for the others in any case.
+        let came = ask_all(config, &base, What::Index, lost)?;
+        let waits = came == Came::Nobody && joins || came != Came::All && !is_new;
+        if !waits || Instant::now() > until {
             return Ok(base);
         }
         sleep(PAUSE);
@@ -70,7 +75,7 @@ pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
         }
         let config = main.node().filter(|config| config.peers.len() > 1);
         let came = match config {
-            Some(config) => ask_all(config, &base, What::Edition(digest), lost)?,
+            Some(config) => ask_all(config, &base, What::Edition(digest), lost)? == Came::All,
             None => false,
         };
         if came {
@@ -124,13 +129,25 @@ pub fn stage_at(
     }
 }
 
-/// Whether one of the other replicas had all that this one lacks.
+/// What the other replicas had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// One had all that this one lacks.
+    All,
+    /// Some answered, and none had that.
+    Nothing,
+    /// None answered.
+    Nobody,
+}
+
+/// Asks one after the other for what this one lacks.
 fn ask_all(
     config: &NodeConfig,
     base: &Base,
     index: What,
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
-) -> Result<bool, NodeError> {
+) -> Result<Came, NodeError> {
+    let mut came = Came::Nobody;
     let key = config
         .key_file
         .as_ref()
@@ -141,10 +158,10 @@ fn ask_all(
         let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));
         let filled = connected.and_then(|wire| Fetch { wire, base, rate, index }.all(&mut lost));
         match filled {
-            Ok(0) => {}
+            Ok(0) => came = Came::Nothing,
             Ok(bytes) => {
                 tracing::info!(event = "base_fetched", peer = peer.id, bytes);
-                return Ok(true);
+                return Ok(Came::All);
             }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 return Err(failed(&base.dir)(error));
@@ -154,7 +171,7 @@ fn ask_all(
             }
         }
     }
-    Ok(false)
+    Ok(came)
 }
 
 /// A transfer.
@@ -316,8 +333,8 @@ impl Base {
                 }
                 _ => Answer { whole: None, bytes: Vec::new() },
             },
-            What::Stage(digest) => match edition(self, digest) {
-                Ok(_) => Answer { whole: Some(0), bytes: Vec::new() },
+            What::Stage(digest) => match edition(self, digest).and_then(|base| base.can_run()) {
+                Ok(()) => Answer { whole: Some(0), bytes: Vec::new() },
                 Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
             },
             What::Contents(digest) => {

@@ -17,6 +17,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Its name.
 pub const FILE: &str = "index";
+/// Where that of the first edition is in a data directory.
+pub const PATH: &str = "base/index";
 const FORMAT: u32 = 1;
 
 /// A path or a part of one: in JSON its text, or what no text of a path begins with and the bytes in hexadecimal.
@@ -158,6 +160,8 @@ pub struct Known {
 pub struct Index {
     /// The program.
     pub program: Option<Known>,
+    /// The runtime's path, if that file is pinned.
+    pub runtime: Option<PathBuf>,
     /// By absolute path, without symbolic links on the way. Each directory on the way is there.
     pub files: BTreeMap<PathBuf, Kept>,
 }
@@ -165,6 +169,8 @@ pub struct Index {
 #[derive(Serialize, Deserialize)]
 struct Stored {
     program: Option<Known>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runtime: Option<Text>,
     files: Vec<(Text, Kept)>,
 }
 
@@ -190,7 +196,8 @@ impl Index {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let files = self.files.iter().map(|(path, kept)| (Text::of(path), kept.clone())).collect();
-        let stored = Stored { program: self.program.clone(), files };
+        let runtime = self.runtime.as_ref().map(Text::of);
+        let stored = Stored { program: self.program.clone(), runtime, files };
         let body = serde_json::to_string(&stored).expect("texts and numbers have a JSON form");
         format!("skein base {FORMAT} {:016x}\n{body}\n", xxh3_64(body.as_bytes())).into_bytes()
     }
@@ -216,7 +223,11 @@ impl Index {
             serde_json::from_str(body).map_err(|error| damaged(&format!("is damaged: {error}")))?;
         let files: BTreeMap<PathBuf, Kept> =
             stored.files.into_iter().map(|(path, kept)| (path.0.into(), kept)).collect();
-        let index = Self { program: stored.program, files };
+        let runtime = stored.runtime.map(|path| PathBuf::from(path.0));
+        let index = Self { program: stored.program, runtime, files };
+        if index.runtime.is_some() && index.runtime().is_none() {
+            return Err(damaged("names a runtime that is not pinned"));
+        }
         match index.files.keys().find(|path| !index.has_way_to(path)) {
             Some(path) => Err(damaged(&format!("names {} without the way to it", path.display()))),
             None => Ok(index),
@@ -236,6 +247,16 @@ impl Index {
             path == Path::new("/") || matches!(self.files.get(path), Some(Kept::Directory { .. }))
         };
         plain && same && path.parent().is_some_and(is_directory)
+    }
+
+    /// The pinned runtime: its path, its length and its contents.
+    #[must_use]
+    pub fn runtime(&self) -> Option<(&Path, u64, Digest)> {
+        let path = self.runtime.as_deref()?;
+        match self.files.get(path)? {
+            Kept::File { size, digest, .. } => Some((path, *size, *digest)),
+            _ => None,
+        }
     }
 
     /// All contents.
@@ -299,7 +320,8 @@ mod tests {
             ("/etc/y", file(Some(Text::of("/etc/x")))),
         ];
         let files = files.into_iter().map(|(path, kept)| (path.into(), kept)).collect();
-        Index { program: None, files }
+        let runtime = Some("/etc/x".into());
+        Index { program: None, runtime, files }
     }
 
     #[test]
@@ -313,6 +335,19 @@ mod tests {
             damaged[at] ^= 1;
             assert!(Index::decode(&damaged).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_runtime_is_a_pinned_file() {
+        let mut index = index();
+        assert_eq!(index.runtime(), Some((Path::new("/etc/x"), 3, Digest([7; 32]))));
+        for path in ["/etc", "/etc/gone", "/etc/none"] {
+            index.runtime = Some(path.into());
+            assert!(Index::decode(&index.encode()).is_err(), "{path}");
+        }
+        index.runtime = None;
+        assert!(!String::from_utf8(index.encode()).unwrap().contains("runtime"));
+        assert_eq!(Index::decode(&index.encode()).unwrap(), index);
     }
 
     #[test]

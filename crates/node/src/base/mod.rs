@@ -24,6 +24,7 @@ pub mod edition;
 pub mod fetch;
 pub mod index;
 pub mod pin;
+pub mod runtime;
 pub mod stage;
 pub mod store;
 pub mod wire;
@@ -43,7 +44,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use store::{Digest, Objects};
 
-const NAME: &str = "base";
+/// Its directory in a data directory.
+pub(crate) const NAME: &str = "base";
 const TREE: &str = "tree-";
 const EDITION: &str = "index-";
 
@@ -77,6 +79,18 @@ impl Base {
         Self::named(dir, index::FILE.into(), Arc::new(objects), None)
     }
 
+    /// That of a data directory's current edition of the server. Changes nothing.
+    ///
+    /// # Errors
+    /// Its index cannot be read or is damaged.
+    pub fn current(data_dir: &Path) -> Result<Self, NodeError> {
+        let base = Self::open(data_dir)?;
+        match Commands::read(data_dir)?.and_then(|commands| commands.base) {
+            Some(digest) => base.of_edition(digest),
+            None => Ok(base),
+        }
+    }
+
     fn named(
         dir: PathBuf,
         name: String,
@@ -95,6 +109,11 @@ impl Base {
     pub fn of_edition(&self, digest: Digest) -> Result<Self, NodeError> {
         let name = edition_name(digest);
         Self::named(self.dir.clone(), name, self.objects.clone(), self.node.clone())
+    }
+
+    /// The one whose index has this name, of [`names`](Self::names).
+    pub(crate) fn with_index(&self, name: &str) -> Result<Self, NodeError> {
+        Self::named(self.dir.clone(), name.to_owned(), self.objects.clone(), None)
     }
 
     /// The same for a node with this configuration, as its cluster was founded.
@@ -124,6 +143,40 @@ impl Base {
         Commands::forget(data_dir)?;
         durable::remove(&dir.join(index::FILE)).or_else(none_there).map_err(failed(&dir))?;
         fs::remove_dir_all(&dir).or_else(none_there).map_err(failed(&dir))
+    }
+
+    /// Gives another data directory of this machine what this one has pinned, with the commands of its editions, durably.
+    pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), NodeError> {
+        let there = to.join(NAME);
+        durable::create_dir(to).map_err(failed(&there))?;
+        Self::forget(to)?;
+        let base = Self::open(from)?;
+        let copy = || -> io::Result<()> {
+            durable::create_dir(&there)?;
+            let objects = Objects::new(there.join("objects"));
+            objects.make_dir()?;
+            let names = base.names()?;
+            for name in &names {
+                for digest in Index::read(&base.dir, name)?.digests() {
+                    let path = objects.path(digest);
+                    if !path.exists() {
+                        skein_sandbox::copy_contents(&base.objects.path(digest), &path)?;
+                        fs::File::open(&path)?.sync_all()?;
+                    }
+                }
+            }
+            objects.sync()?;
+            for name in &names {
+                let text = fs::read_to_string(base.dir.join(name))?;
+                durable::write(&there.join(name), &text)?;
+            }
+            Ok(())
+        };
+        copy().map_err(failed(&there))?;
+        match Commands::read(from)? {
+            Some(commands) => commands.write(to),
+            None => Ok(()),
+        }
     }
 
     /// What is pinned now.
@@ -191,7 +244,7 @@ impl Base {
     }
 
     /// The names of all indexes.
-    fn names(&self) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -235,8 +288,7 @@ impl Base {
     /// An index cannot be read.
     pub fn program_of_any(&self, command: &index::Command) -> Result<Option<Program>, NodeError> {
         for name in self.names().map_err(failed(&self.dir))? {
-            let one = Self::named(self.dir.clone(), name, self.objects.clone(), None)?;
-            if let Some(program) = one.program(command) {
+            if let Some(program) = self.with_index(&name)?.program(command) {
                 return Ok(Some(program));
             }
         }

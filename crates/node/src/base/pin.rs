@@ -107,6 +107,22 @@ impl<'a> Pinner<'a> {
         Ok(())
     }
 
+    /// Pins the host's runtime, in place of another one.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub fn runtime(&mut self, path: &Path) -> Result<(), Why> {
+        let has_other = self.index.files.remove(path).is_some();
+        let pinned = self.stage_now(path, false);
+        self.settle(pinned)?;
+        self.changed |= has_other;
+        self.index.runtime = Some(path.to_owned());
+        match self.index.runtime() {
+            Some(_) => Ok(()),
+            None => because("it is no regular file"),
+        }
+    }
+
     /// Pins what the host has at a path by now in place of what was pinned.
     ///
     /// # Errors

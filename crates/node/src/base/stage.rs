@@ -4,6 +4,7 @@
 
 use super::index::{Command as Wanted, Index, Kept};
 use super::pin::{Pinner, Why};
+use super::runtime::Runtime;
 use super::{Base, failed};
 use crate::base::edition::{Command, Spec};
 use crate::error::NodeError;
@@ -25,9 +26,12 @@ pub struct Change {
     /// Variables of the environment; the others stay.
     #[serde(default)]
     pub env: Vec<(String, String)>,
-    /// What the host has by now takes the place of what was pinned.
+    /// What the host has by now takes the place of what was pinned, its runtime included.
     #[serde(default)]
     pub files: bool,
+    /// Servers run with the host's runtime from now on.
+    #[serde(default)]
+    pub skein: bool,
 }
 
 /// A new edition.
@@ -94,8 +98,16 @@ impl Base {
             None => Some(skein_sandbox::inspect(OsStr::new(&command.program), &search)?),
         };
         let mut pinner = Pinner::new(self.objects(), (*current).clone(), None);
-        let files =
+        let mut files =
             if change.files { take_over(&current, &mut pinner, &line)? } else { Vec::new() };
+        if change.files || change.skein || current.runtime.is_none() {
+            let Runtime { path, .. } = Runtime::of_host()?.driven()?;
+            pinner.runtime(&path).map_err(|why| not_kept(&line, &path, &why))?;
+            let name = path.to_string_lossy().into_owned();
+            if pinner.index.runtime() != current.runtime() && !files.contains(&name) {
+                files.push(name);
+            }
+        }
         if let Some(program) = &found {
             pin_program(&mut pinner, &wanted, program, &command)?;
         }

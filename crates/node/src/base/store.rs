@@ -11,6 +11,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
@@ -33,6 +34,15 @@ impl fmt::Display for Digest {
     }
 }
 
+impl FromStr for Digest {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = unhex(text).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or("no digest")
+    }
+}
+
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
@@ -42,8 +52,7 @@ impl Serialize for Digest {
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let bytes = unhex(&text).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("no digest"))
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

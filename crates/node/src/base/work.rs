@@ -192,11 +192,12 @@ fn note_commands(main: &Base, about: &str, number: u64, since: u64) {
     let Some(config) = main.node() else { return };
     let first = Command::of(&config.server);
     let current = match about {
-        "" => Ok(first.clone()),
-        about => Spec::decode(about).map(|spec| spec.command),
+        "" => Ok((first.clone(), None)),
+        about => Spec::decode(about).map(|spec| (spec.command, Some(spec.base))),
     };
-    let written = current
-        .and_then(|current| Commands { first, current, number, since }.write(&config.data_dir));
+    let written = current.and_then(|(current, base)| {
+        Commands { first, current, number, since, base }.write(&config.data_dir)
+    });
     if let Err(error) = written {
         tracing::warn!(event = "edition_not_noted", %error);
     }

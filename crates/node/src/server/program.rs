@@ -5,12 +5,13 @@ use super::layers::{LayerDir, Layers};
 use super::printed::Printed;
 use crate::base::edition::{Commands, Spec};
 use crate::base::index::Command;
+use crate::base::runtime::{self, Runtime};
 use crate::base::work::Found;
 use crate::base::{Base, fetch};
 use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
 use crate::error::NodeError;
-use crate::import::Import;
+use crate::import::{self, Import};
 use crate::trace::Traced;
 use sha2::{Digest, Sha256};
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
@@ -19,20 +20,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The runtime: `SKEIN_RUNTIME`, or `libskein.so` beside this executable.
-///
-/// # Errors
-/// It does not exist.
-pub fn runtime_path() -> Result<PathBuf, NodeError> {
-    let path = match std::env::var_os("SKEIN_RUNTIME") {
-        Some(path) => PathBuf::from(path),
-        None => std::env::current_exe()
-            .map_err(NodeError::system("find this executable"))?
-            .with_file_name("libskein.so"),
-    };
-    path.canonicalize().map_err(|_| NodeError::Runtime { path })
-}
 
 /// Starts the configured program under the supervisor.
 #[derive(Debug)]
@@ -71,19 +58,25 @@ impl ProgramLauncher {
     /// As [`new`](Self::new).
     pub fn of_node(config: &NodeConfig) -> Result<Self, NodeError> {
         config.check()?;
-        if begin::asked(&config.data_dir)? == Some(0) {
+        let founds = begin::asked(&config.data_dir)? == Some(0);
+        if founds && import::image(&config.data_dir).is_none() {
             Base::forget(&config.data_dir)?;
         }
         let founded = match Commands::read(&config.data_dir)? {
             Some(commands) => commands.founded(config)?,
             None => config.clone(),
         };
-        Self::with_base(&founded, fetch::filled(config)?.of_node(&founded))
+        let base = fetch::filled(config)?.of_node(&founded);
+        if config.server.isolation == Isolation::Full {
+            base.pin_runtime(&runtime::of_host()?)?;
+        }
+        Self::with_base(&founded, base)
     }
 
     fn with_base(config: &NodeConfig, base: Base) -> Result<Self, NodeError> {
-        let runtime = runtime_path()?;
         let server = &config.server;
+        let pinned = base.runtime().filter(|_| server.isolation == Isolation::Full);
+        let runtime = pinned.map_or_else(Runtime::of_host, Ok)?;
         let mut env: Vec<(OsString, OsString)> =
             server.env.iter().map(|(k, v)| (k.into(), v.into())).collect();
         let path = server
@@ -111,7 +104,7 @@ impl ProgramLauncher {
             Some(import) if !nix::unistd::geteuid().is_root() => import.own_directories()?,
             _ => Vec::new(),
         };
-        env.push(("LD_PRELOAD".into(), runtime.into()));
+        env.push(("LD_PRELOAD".into(), runtime.path.into()));
         Ok(Self {
             config: config.clone(),
             argv: program.argv(&argv),
@@ -179,7 +172,7 @@ impl Launcher for EditionLauncher {
 fn hash(
     program: &Program,
     config: &NodeConfig,
-    runtime: &PathBuf,
+    runtime: &Runtime,
     import: Option<&Import>,
 ) -> Result<[u8; 32], NodeError> {
     let mut all = Sha256::new();
@@ -188,7 +181,7 @@ fn hash(
         all.update(bytes);
     };
     add(&program.hash);
-    add(&std::fs::read(runtime).map_err(NodeError::system("read libskein.so"))?);
+    add(&runtime.read()?);
     config.server.args.iter().for_each(|a| add(a.as_bytes()));
     for (key, value) in &config.server.env {
         add(key.as_bytes());

@@ -64,6 +64,9 @@ impl<E: Environment> Replica<E> {
                 term: consensus.term.0,
                 commit_index: consensus.commit.0,
                 applied_index: applied.0,
+                // The environment's to tell.
+                skein: String::new(),
+                other_runtime: false,
                 faults: self.faults(),
                 lag_entries: consensus.commit.0.saturating_sub(applied.0),
                 lag_ms,

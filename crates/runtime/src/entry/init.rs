@@ -18,12 +18,16 @@ use crate::{files, glibc, image, io, original, patch, process, restore, stack, s
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
-use skein_arena::{Arena, MapError};
+use skein_arena::{Arena, MapError, interface};
 use skein_model::{Interface, limits};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *mut c_char, *mut *mut c_char) = constructor;
+
+/// By what nodes of other versions know whether they can drive this library.
+#[used]
+static MARK: [u8; interface::MARK_BYTES] = interface::mark();
 
 /// The loader calls it before every other constructor, libc's included (`build.rs`).
 extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
