@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use xxhash_rust::xxh3::Xxh3;
 
-pub use crate::form::ImageError;
+pub use crate::form::{ImageError, VERSION};
 
 /// `skeinimg`.
 const MAGIC: [u8; 8] = *b"skeinimg";

@@ -8,7 +8,7 @@ pub const PAGE_BYTES: u64 = 4096;
 /// The format of an image whose pages are in packs.
 pub(crate) const PACKED: u32 = 2;
 /// The newest that is read.
-const VERSION: u32 = PACKED;
+pub const VERSION: u32 = PACKED;
 /// Read at a time.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// The most bytes of what a replica knows of its server.

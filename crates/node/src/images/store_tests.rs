@@ -548,3 +548,52 @@ fn a_crash_at_any_step_leaves_whole_images() {
         assert_eq!(crashed.all().len(), 2);
     }
 }
+
+fn verified(path: &Path) -> Verified {
+    Opened::open(path, &OWNER).unwrap().verify().unwrap()
+}
+
+/// Images as this version and those before it have written them. `SKEIN_BLESS=1` writes those of a format that has none yet.
+#[test]
+fn images_of_all_formats_are_read() {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/images/formats");
+    let dir = tempfile::tempdir().unwrap();
+    let newest = formats.join(file::VERSION.to_string());
+    if std::env::var_os("SKEIN_BLESS").is_some() && !newest.exists() {
+        let store = store(dir.path());
+        write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+        write_pages(&store, 20, &state(20), &[1, 2, 3, 5]);
+        super::super::export(&store.path(LogIndex(20)), &store.path(LogIndex(30))).unwrap();
+        fs::rename(store.path(LogIndex(30)), store.dir().join("copy")).unwrap();
+        fs::create_dir_all(&newest).unwrap();
+        for name in names(&store) {
+            fs::copy(store.dir().join(&name), newest.join(&name)).unwrap();
+        }
+    }
+    assert!(newest.exists(), "no images of the newest format are stored: run with SKEIN_BLESS=1");
+    for format in fs::read_dir(&formats).unwrap() {
+        let format = format.unwrap().path();
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        for file in fs::read_dir(&format).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), store.dir().join(file.file_name())).unwrap();
+        }
+        let copy = store.dir().join("copy");
+        for (index, last) in [(10, 4), (20, 5)] {
+            let image = store.image(LogIndex(index)).unwrap();
+            assert_eq!(*image.state, state(index), "{}", format.display());
+            let whole = dir.path().join(format!("whole-{index}"));
+            super::super::export(&store.path(LogIndex(index)), &whole).unwrap();
+            for from in [whole, copy.clone()].into_iter().take(if index == 20 { 2 } else { 1 }) {
+                let (found, mut body) = verified(&from).unpack().unwrap();
+                assert_eq!(ServerState::decode(&found), Some(state(index)));
+                let mut memory = Vec::new();
+                body.memory(&mut memory).unwrap();
+                let pages: Vec<u8> =
+                    [1, 2, 3, last].iter().flat_map(|page| [*page; 4096]).collect();
+                assert_eq!(memory, [&[9; 70][..], &pages].concat(), "{}", from.display());
+            }
+        }
+    }
+}
