@@ -21,7 +21,7 @@ const INTERFACE: &[u8] = b"\0Skein runtime, interface \0";
 fn install(place: &Place, name: &str, from: Option<PathBuf>, change: fn(&mut Vec<u8>)) -> PathBuf {
     let dir = place.path(name);
     fs::create_dir(&dir).unwrap();
-    let built = || (PathBuf::from(env!("CARGO_BIN_EXE_skein")), runtime().to_owned());
+    let built = || (PathBuf::from(place.skein().get_program()), runtime().to_owned());
     let (skein, library) =
         from.map_or_else(built, |dir| (dir.join("skein"), dir.join("libskein.so")));
     fs::copy(skein, dir.join("skein")).unwrap();
