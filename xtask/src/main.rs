@@ -1,7 +1,7 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
 //! Owns the commands of a developer or of CI that are not a test of one crate: the repository's own rules
-//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), servers' own test suites (`suites`), the figures (`bench`) and the
+//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), images of them again and again (`soak`), servers' own test suites (`suites`), the figures (`bench`) and the
 //! measurements of a decision record (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
@@ -13,6 +13,7 @@ mod interposition;
 mod interrupt;
 mod planted;
 mod sequences;
+mod soak;
 mod suites;
 mod tidy;
 mod zoo;
@@ -50,6 +51,8 @@ enum Command {
     Sequences(sequences::Options),
     /// Run servers as Debian has them: checked, and on three replicas while the leader dies
     Zoo(zoo::Options),
+    /// Take images of servers under load and continue from them, again and again
+    Soak(soak::Options),
     /// Run a server's own test suite through three replicas, again and again
     Suites(suites::Options),
     /// The plain TCP proxy that `bench` compares with
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Planted(options) => planted::run(&options),
         Command::Sequences(options) => sequences::run(&options),
         Command::Zoo(options) => zoo::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::BenchProxy(options) => skein_bench::proxy::run(&options),
         Command::BenchBare(options) => skein_bench::bare::run(&options),

@@ -2,15 +2,20 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::cage::Cage;
 use skein_testkit::{Failure, Outcome};
+
+/// Between two tries of a request, and between two looks whether clients may go on.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// State shared by the clients.
 pub struct Load<'a> {
     cage: &'a Cage<'a>,
     next: AtomicU64,
     stop: AtomicBool,
+    rests: AtomicBool,
     acknowledged: Mutex<Vec<u64>>,
     broken: Mutex<Option<Failure>>,
 }
@@ -22,6 +27,7 @@ impl<'a> Load<'a> {
             cage,
             next: AtomicU64::new(1),
             stop: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             acknowledged: Mutex::default(),
             broken: Mutex::default(),
         }
@@ -30,6 +36,10 @@ impl<'a> Load<'a> {
     /// One client: requests one after the other until [`Load::finish`]. A request without an acknowledgement is repeated.
     pub fn client(&self) {
         while !self.stop.load(Ordering::Relaxed) {
+            if self.rests.load(Ordering::Relaxed) {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
             let n = self.next.fetch_add(1, Ordering::Relaxed);
             loop {
                 match self.cage.request(n) {
@@ -38,7 +48,7 @@ impl<'a> Load<'a> {
                         break;
                     }
                     Ok(false) if self.stop.load(Ordering::Relaxed) => break,
-                    Ok(false) => {}
+                    Ok(false) => std::thread::sleep(PAUSE),
                     Err(failure) => {
                         *self.lock(&self.broken) = Some(failure);
                         return;
@@ -54,6 +64,11 @@ impl<'a> Load<'a> {
             Some(failure) => Err(failure),
             None => Ok(self.lock(&self.acknowledged).len() as u64),
         }
+    }
+
+    /// Clients begin no request until they are told to go on.
+    pub fn rest(&self, rests: bool) {
+        self.rests.store(rests, Ordering::Relaxed);
     }
 
     /// Lets the clients end.

@@ -6,11 +6,12 @@
 //!
 //! Invariants: it ends by itself (every wait and every client command has a deadline) and leaves no process and no file.
 
-mod cage;
-mod load;
+pub mod cage;
+pub mod half;
+pub mod load;
 mod page;
 mod root;
-mod species;
+pub mod species;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -110,13 +111,7 @@ fn chosen(options: &Options) -> Outcome<Vec<Species>> {
         root::named(name)?;
         all = all.into_iter().filter_map(|one| one.on(name, options.anyway)).collect();
     }
-    for name in &options.names {
-        if !all.iter().any(|one| one.name == *name) {
-            let known: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-            return Err(Failure(format!("no server '{name}'; there are {}", known.join(", "))));
-        }
-    }
-    all.retain(|one| options.names.is_empty() || options.names.contains(&one.name));
+    let mut all = species::named(all, &options.names)?;
     all.retain(|one| !options.in_tests || one.in_tests);
     all.retain(|one| match &one.not_yet {
         Some(why) if !options.anyway => {
@@ -135,7 +130,7 @@ fn packages(chosen: &[Species]) -> Vec<&str> {
 }
 
 /// Installs missing packages, without starting services.
-fn install(chosen: &[Species]) -> Outcome {
+pub fn install(chosen: &[Species]) -> Outcome {
     let status = Command::new(workspace::root().join("scripts/setup.sh"))
         .arg("packages")
         .args(packages(chosen))
@@ -247,6 +242,7 @@ fn settled(
     Ok(())
 }
 
-fn say(name: &str, line: &str) {
+/// Prints a line about a server.
+pub fn say(name: &str, line: &str) {
     println!("{name:<12}| {line}");
 }

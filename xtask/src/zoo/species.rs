@@ -51,12 +51,26 @@ pub struct Species {
     pub ask: String,
     /// The expected part of the answer; `{n}` is the number.
     pub answer: String,
+    /// A request in two parts, for `cargo xtask soak`.
+    pub half: Option<Half>,
     /// Clients at one time.
     #[serde(default = "default_clients")]
     pub clients: u64,
     /// Acknowledged requests to wait for before the leader dies, and again afterwards.
     #[serde(default = "default_requests")]
     pub requests: u64,
+}
+
+/// A request in two parts: servers are restored between them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Half {
+    /// The bytes that the server has while it is restored.
+    pub begin: String,
+    /// The bytes that follow.
+    pub rest: String,
+    /// A part of the answer.
+    pub answer: String,
 }
 
 /// Differences on another distribution.
@@ -132,6 +146,16 @@ pub fn all() -> Outcome<Vec<Species>> {
     paths.retain(|path| path.extension().is_some_and(|end| end == "toml"));
     paths.sort();
     paths.iter().map(|path| read(path)).collect()
+}
+
+/// Those of `all` with these names; all when none is given.
+pub fn named(mut all: Vec<Species>, names: &[String]) -> Outcome<Vec<Species>> {
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|one| one.name == **name)) {
+        let known: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        return Err(Failure(format!("no server '{name}'; there are {}", known.join(", "))));
+    }
+    all.retain(|one| names.is_empty() || names.contains(&one.name));
+    Ok(all)
 }
 
 fn read(path: &Path) -> Outcome<Species> {

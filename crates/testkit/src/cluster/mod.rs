@@ -3,6 +3,7 @@
 //! Owns the process of `skein run`, the data directory and the list of all processes ever seen in
 //! `skein status`. Dropping it stops the cluster.
 
+mod images;
 pub mod status;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub use self::images::Taken;
 use self::status::Status;
 use crate::workspace;
 use crate::{Failure, Outcome};
@@ -159,6 +161,17 @@ impl Cluster {
                 Err(Failure::of(format!("skein {what}: {}", compared.status), said.trim()))
             }
         }
+    }
+
+    /// The data directory of a replica's node.
+    fn node_dir(&self, replica: u64) -> Option<PathBuf> {
+        let data = self.data.as_ref()?.path();
+        Some(data.join("cluster").join(format!("node-{replica}")))
+    }
+
+    /// The data directories stay when the cluster has ended; answers where they are.
+    pub fn keep_data(&mut self) -> Option<PathBuf> {
+        self.data.take().map(tempfile::TempDir::keep)
     }
 
     /// Its name.

@@ -1,0 +1,153 @@
+//! One round of a soak: one or two replicas take images, lose their servers, and continue.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{READY_MAX, Tally};
+use crate::interrupt::Interrupt;
+use crate::zoo::cage::Cage;
+use crate::zoo::half::Asked;
+use crate::zoo::load::Load;
+use skein_testkit::cluster::Cluster;
+use skein_testkit::cluster::status::Status;
+use skein_testkit::{Failure, Outcome};
+
+/// Requests between two rounds, and before an image: below this.
+const SOME: u64 = 6;
+/// How long a replica may take until it has an image: it refuses while it is behind.
+const IMAGE_MAX: Duration = Duration::from_secs(120);
+
+/// Random choices, the same for a seed: xorshift64*.
+pub struct Chance(u64);
+
+impl Chance {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
+    }
+}
+
+/// What a round works with.
+pub struct Round<'a, 'b> {
+    pub interrupt: &'a Interrupt,
+    pub cluster: &'a mut Cluster,
+    pub cage: &'a Cage<'b>,
+    pub load: &'a Load<'b>,
+}
+
+/// A replica whose server continues from an image.
+struct Chosen {
+    replica: u64,
+    /// The image's entry.
+    index: u64,
+}
+
+impl Round<'_, '_> {
+    /// At most so many cycles.
+    pub fn run(mut self, most: usize, chance: &mut Chance, tally: &mut Tally) -> Outcome {
+        let term = self.healthy()?.term;
+        let half = Asked::begin(self.cage);
+        let mut chosen = Vec::new();
+        let mut others: Vec<u64> = (1..=super::REPLICAS).collect();
+        for _ in 0..most.min(1 + chance.below(2) as usize) {
+            let replica = others.remove(chance.below(others.len() as u64) as usize);
+            self.requests(chance.below(SOME))?;
+            let index = self.image(replica, tally)?;
+            chosen.push(Chosen { replica, index });
+        }
+        for Chosen { replica, index } in &chosen {
+            let counts = || self.cluster.image_counts(*replica, *index);
+            self.interrupt.wait_at_most(IMAGE_MAX, "an image to count", counts)?;
+        }
+        let status = self.healthy()?;
+        let leader = status.leader()?.id;
+        for Chosen { replica, .. } in &chosen {
+            end(&status, *replica, chance.below(2) == 0)?;
+        }
+        for Chosen { replica, index } in &chosen {
+            // The one before it may be of a former round.
+            let continued = || {
+                let restored = self.cluster.restored(*replica)?;
+                Ok(restored.last().is_some_and(|last| last >= index).then_some(()))
+            };
+            self.interrupt.wait_at_most(READY_MAX, "a server to continue from it", continued)?;
+        }
+        let same_term = self.healthy()?.term == term;
+        match half.map(Asked::finish) {
+            Some(Ok(())) => tally.halves += 1,
+            // A new term resets connections.
+            Some(Err(why)) if same_term => {
+                return Err(Failure::of("the rest of a request is not answered", why));
+            }
+            Some(Err(_)) | None => {}
+        }
+        self.requests(1 + chance.below(SOME))?;
+        self.compare()?;
+        tally.cycles += chosen.len() as u64;
+        tally.leaders += chosen.iter().filter(|one| one.replica == leader).count() as u64;
+        Ok(())
+    }
+
+    fn healthy(&mut self) -> Outcome<Status> {
+        self.interrupt.wait_at_most(READY_MAX, "all replicas", || self.cluster.healthy())
+    }
+
+    /// So many more requests are acknowledged.
+    fn requests(&mut self, more: u64) -> Outcome {
+        let count = self.load.count()? + more;
+        self.interrupt.wait_at_most(READY_MAX, "requests to be acknowledged", || {
+            self.cluster.check()?;
+            Ok((self.load.count()? >= count).then_some(()))
+        })
+    }
+
+    /// A replica takes an image; answers its entry.
+    fn image(&self, replica: u64, tally: &mut Tally) -> Outcome<u64> {
+        let mut refused = String::new();
+        let take = || match self.cluster.take_image(replica)? {
+            Ok(taken) => Ok(Some(taken)),
+            Err(why) => {
+                refused = why;
+                Ok(None)
+            }
+        };
+        let taken = self.interrupt.wait_at_most(IMAGE_MAX, "an image", take);
+        let taken = taken.map_err(|failure| Failure::of(failure, &refused))?;
+        tally.stood_us = tally.stood_us.max(taken.stood_us);
+        Ok(taken.index)
+    }
+
+    /// All servers are alike, while clients rest.
+    fn compare(&mut self) -> Outcome {
+        self.load.rest(true);
+        self.cluster.no_difference()?;
+        let cluster = &mut *self.cluster;
+        self.interrupt.wait_at_most(READY_MAX, "equal digests", || cluster.equal_digests())?;
+        self.interrupt.wait_at_most(READY_MAX, "files to compare", || cluster.equal_files())?;
+        self.interrupt.wait_at_most(READY_MAX, "memory to compare", || cluster.equal_memory())?;
+        self.load.rest(false);
+        Ok(())
+    }
+}
+
+/// Kills a replica's server, alone or with its node.
+fn end(status: &Status, replica: u64, with_node: bool) -> Outcome {
+    let of = status.replicas().iter().find(|one| one.id == replica);
+    let of = of.ok_or_else(|| Failure(format!("skein status names no replica {replica}")))?;
+    let pid = if with_node { of.pid()? } else { Pid::from_raw(of.server_pid) };
+    if pid.as_raw() <= 1 {
+        return Err(Failure(format!("replica {replica} has no server pid in skein status --json")));
+    }
+    kill(pid, Signal::SIGKILL)
+        .map_err(|error| Failure::of(format!("cannot kill process {pid}"), error))
+}
