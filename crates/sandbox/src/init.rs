@@ -86,7 +86,7 @@ fn watch(job: &InitJob, server: libc::pid_t, mut numbers: Numbers) -> Result<Opt
         // Ended before it ran: it has reported why, unless it was killed.
         return Ok(Some(status));
     }
-    let mut deaths = Deaths { announced: map_header(job), seen: 0, server: None };
+    let mut deaths = Deaths { announced: map_header(job), seen: 0, server: None, killed: None };
     let mut mine = vec![job.socket, job.node];
     mine.extend(numbers.descriptors());
     for (first, last) in gaps(mine, 0) {
@@ -162,6 +162,8 @@ struct Deaths {
     seen: u32,
     /// The first process's wait status.
     server: Option<i32>,
+    /// That of the last process that a signal ended.
+    killed: Option<i32>,
 }
 
 impl Deaths {
@@ -182,18 +184,29 @@ impl Deaths {
             if numbers.was_spare(pid) {
                 continue;
             }
-            self.seen += 1;
-            if pid == server {
-                self.server = Some(status);
+            let announced = self.announced.map(|header| header.deaths.load(Ordering::Acquire));
+            let end = self.note(pid == server, status, announced);
+            if end.is_some() {
+                return end;
             }
-            match self.announced {
-                // A program without the runtime: its end is all that counts.
-                None if pid == server => return self.server,
-                Some(header) if self.seen > header.deaths.load(Ordering::Acquire) => {
-                    return Some(status);
-                }
-                _ => {}
-            }
+        }
+    }
+
+    /// One process has ended, the `first` one or another. Gives the server's wait status, if that was its end: an end that was not announced is a signal's as a rule, also
+    /// where a child that has announced its own is reaped after it.
+    fn note(&mut self, first: bool, status: i32, announced: Option<u32>) -> Option<i32> {
+        self.seen += 1;
+        if first {
+            self.server = Some(status);
+        }
+        if libc::WIFSIGNALED(status) {
+            self.killed = Some(status);
+        }
+        match announced {
+            // A program without the runtime: its end is all that counts.
+            None => self.server,
+            Some(announced) if self.seen > announced => self.killed.or(Some(status)),
+            Some(_) => None,
         }
     }
 }
@@ -324,4 +337,41 @@ fn copy(from: &CStr, to: RawFd) -> Result<(), Errno> {
     // SAFETY: opened above, used no more.
     unsafe { libc::close(from) };
     copied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wait statuses as the kernel makes them.
+    const KILLED: i32 = libc::SIGKILL;
+    const EXITED: i32 = 0;
+
+    fn none() -> Deaths {
+        Deaths { announced: None, seen: 0, server: None, killed: None }
+    }
+
+    #[test]
+    fn a_killed_servers_end_is_not_that_of_a_child_that_is_reaped_after_it() {
+        // A child has announced its end, and is reaped last.
+        let mut deaths = none();
+        assert_eq!(deaths.note(true, KILLED, Some(1)), None);
+        assert_eq!(deaths.note(false, EXITED, Some(1)), Some(KILLED));
+        // A killed child, and another as above.
+        let mut deaths = none();
+        assert_eq!(deaths.note(false, KILLED, Some(1)), None);
+        assert_eq!(deaths.note(false, EXITED, Some(1)), Some(KILLED));
+    }
+
+    #[test]
+    fn ends_that_were_announced_are_no_end_of_the_server() {
+        let mut deaths = none();
+        assert_eq!(deaths.note(false, EXITED, Some(2)), None);
+        assert_eq!(deaths.note(false, EXITED, Some(2)), None);
+        assert_eq!(deaths.note(false, KILLED, Some(2)), Some(KILLED));
+        // Without the runtime only the first process counts.
+        let mut deaths = none();
+        assert_eq!(deaths.note(false, KILLED, None), None);
+        assert_eq!(deaths.note(true, EXITED, None), Some(EXITED));
+    }
 }
