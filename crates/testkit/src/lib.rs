@@ -6,6 +6,7 @@ mod failure;
 pub mod memory;
 pub mod ports;
 pub mod resp;
+pub mod steps;
 pub mod workspace;
 
 pub use failure::{Failure, Outcome};

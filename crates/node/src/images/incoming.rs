@@ -81,7 +81,7 @@ impl Incoming {
         self.expected
     }
 
-    /// Takes bytes from a position on; those that are not the next ones are left out. None: looks at what is there.
+    /// Takes bytes from a position on; those that are here, or are not the next ones, are left out. None: looks at what is there.
     ///
     /// # Errors
     /// They cannot be written, or a whole file is not the expected one: then nothing of it stays.
@@ -113,10 +113,11 @@ impl Incoming {
     }
 
     fn put(&mut self, from: u64, given: &[u8]) -> Result<(), ImageError> {
+        // Parts that were asked for before it was known what is here: the next bytes may be in the midst of one, and do not come again.
+        let known = self.at.checked_sub(from).and_then(|n| usize::try_from(n).ok());
+        let Some(given) = known.and_then(|n| given.get(n..)) else { return Ok(()) };
+        let from = self.at;
         let mut bytes = given;
-        if from != self.at {
-            return Ok(());
-        }
         if bytes.len() as u64 > self.expected.bytes - from {
             return Err(self.damaged("more has come than its length"));
         }
@@ -202,7 +203,7 @@ impl Incoming {
             append(&self.path)?.set_len(start).map_err(ImageError::io(&self.path))?;
             self.at = start;
         }
-        if bytes != start {
+        if bytes < start {
             return Ok(());
         }
         for pack in packs {

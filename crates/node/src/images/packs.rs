@@ -216,7 +216,8 @@ impl Store {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let whole = path.with_extension("");
             let is_needed = match ending {
-                None | Some(INCOMING) => names.contains(&whole),
+                None => names.contains(&whole),
+                Some(INCOMING) => names.contains(&whole) && !whole.exists(),
                 // An operator's, and a writer's.
                 _ => true,
             };

@@ -7,6 +7,9 @@ use skein_model::{Term, WallNs};
 use skein_replica::verdicts::digest::DigestState;
 use std::os::unix::fs::PermissionsExt;
 
+#[path = "steps_tests.rs"]
+mod steps;
+
 const OWNER: Owner = Owner { cluster: 7, program: [9; 32] };
 
 fn store(dir: &Path) -> Store {
@@ -279,6 +282,26 @@ fn packs_that_are_here_already_are_not_sent_again() {
     assert_eq!(received.file, second);
     assert!(sent < second.bytes / 2, "{sent} of {}", second.bytes);
     assert_eq!(names(&to), names(&from));
+}
+
+#[test]
+fn parts_that_were_asked_for_before_it_was_known_what_is_here_are_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = store(&dir.path().join("from"));
+    let pages: Vec<u8> = (0..200).collect();
+    let first = write_pages(&from, 10, &state(10), &pages);
+    let second = write_pages(&from, 20, &state(20), &[&pages[..150], &[201, 202]].concat());
+    let [first_path, path] = [10, 20].map(|index| from.path(LogIndex(index)));
+    for step in (40..second.bytes as usize).step_by(97) {
+        let to = store(&dir.path().join(format!("to-{step}")));
+        send(&first_path, first, &mut Incoming::begin(&to, first).unwrap(), 300).unwrap();
+        let mut incoming = Incoming::begin(&to, second).unwrap();
+        // All of them are on their way before the first one is stored.
+        let parts = (0..second.bytes).step_by(step);
+        let is_whole = parts.map(|at| incoming.take(at, &read_part(&path, at, step).unwrap()));
+        let last = is_whole.map(Result::unwrap).find(|now| matches!(now, Progress::Whole(_)));
+        assert!(last.is_some(), "parts of {step} bytes");
+    }
 }
 
 #[test]
