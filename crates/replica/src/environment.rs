@@ -236,6 +236,33 @@ pub struct ImageFile {
     pub digest: u128,
 }
 
+/// Why an image could not be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Its bytes are not what its sender said.
+    Damage(String),
+    /// There is no room for it.
+    NoRoom(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Trouble {
+    /// In words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Damage(why) | Self::NoRoom(why) | Self::Other(why) => why,
+        }
+    }
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
 /// News of images.
 #[derive(Debug)]
 pub enum ImageNews {
@@ -249,11 +276,11 @@ pub enum ImageNews {
     /// An image is whole and durable: it was taken here, or received.
     Kept(Image),
     /// No image could be taken of the server: what it has that an image cannot hold, or the error.
-    NotTaken(String),
+    NotTaken(Trouble),
     /// So many bytes of a file are there; its next ones are awaited.
     Received(LogIndex, u64),
     /// A file could not be received, or is not what its sender said.
-    NotReceived(LogIndex, String),
+    NotReceived(LogIndex, Trouble),
     /// A file is not what was written.
     Damaged(LogIndex),
     /// Bytes of a file that another replica asked for, from this position on; none: they cannot be had.

@@ -38,6 +38,11 @@ impl Real {
         Self { cluster, options, server }
     }
 
+    /// One that was started otherwise, and is not started again.
+    pub fn around(cluster: Cluster) -> Self {
+        Self { cluster, options: Vec::new(), server: Vec::new() }
+    }
+
     /// redis-server.
     #[track_caller]
     pub fn redis(options: &[&str], args: &[&str]) -> Self {
@@ -133,10 +138,16 @@ impl Real {
 
     /// Waits for one digest, the same files and the same memory on all replicas, ends the cluster and asserts that nothing is left.
     #[track_caller]
-    pub fn end(mut self) {
+    pub fn end(self) {
         self.wait_agreed();
         self.wait_files_agreed();
         self.wait_memory_agreed();
+        self.stop();
+    }
+
+    /// Ends the cluster and asserts that nothing is left.
+    #[track_caller]
+    pub fn stop(mut self) {
         self.cluster.signal(Signal::SIGTERM);
         assert_eq!(self.cluster.wait_end(), Some(0), "{}", self.cluster.said());
         self.cluster.assert_nothing_left();

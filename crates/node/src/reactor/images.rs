@@ -16,7 +16,7 @@ use skein_image::file::{Head, ImageError};
 use skein_image::take::{Figures, Source, Taken};
 use skein_image::{Copied, FilesCopied, MemoryError};
 use skein_model::{LogIndex, ReplicaId};
-use skein_replica::environment::{Image, ImageFile, ImageNews};
+use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::ffi::OsStr;
@@ -84,12 +84,12 @@ impl ImageWork {
     fn begin(
         &mut self,
         state: ServerState,
-        take: impl FnOnce((Store, Mailbox, Known), ServerState) -> Result<Image, String>
+        take: impl FnOnce((Store, Mailbox, Known), ServerState) -> Result<Image, Trouble>
         + Send
         + 'static,
     ) {
         if self.taking.swap(true, Ordering::Relaxed) {
-            let why = "the image before it is still being written";
+            let why = "the image before it is still being written".to_owned();
             return tell(&self.mailbox, ImageNews::NotTaken(why.into()));
         }
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
@@ -106,7 +106,7 @@ impl ImageWork {
         if let Err(error) = Builder::new().name("skein-image".into()).spawn(take) {
             self.taking.store(false, Ordering::Relaxed);
             let why = format!("no thread can be started for it: {error}");
-            tell(&self.mailbox, ImageNews::NotTaken(why));
+            tell(&self.mailbox, ImageNews::NotTaken(why.into()));
         }
     }
 
@@ -165,7 +165,7 @@ impl Job {
                 tell(mailbox, ImageNews::Part(to, index, from, Vec::new()));
             }
             Self::Receive(file, ..) => {
-                tell(mailbox, ImageNews::NotReceived(file.index, why.into()));
+                tell(mailbox, ImageNews::NotReceived(file.index, why.to_owned().into()));
             }
         }
     }
@@ -200,7 +200,7 @@ impl Worker {
                     let news = match self.receive(file, from, &bytes) {
                         Ok(Progress::Has(bytes)) => ImageNews::Received(index, bytes),
                         Ok(Progress::Whole(image)) => ImageNews::Kept(image),
-                        Err(error) => ImageNews::NotReceived(index, error.to_string()),
+                        Err(error) => ImageNews::NotReceived(index, trouble(&error)),
                     };
                     tell(&self.mailbox, news);
                 }
@@ -255,6 +255,15 @@ impl Worker {
     }
 }
 
+fn trouble(error: &ImageError) -> Trouble {
+    let why = error.to_string();
+    match error {
+        ImageError::DiskFull { .. } => Trouble::NoRoom(why),
+        error if error.is_damage() => Trouble::Damage(why),
+        _ => Trouble::Other(why),
+    }
+}
+
 /// Other threads of the machine go before this one from now on.
 fn step_back() {
     // SAFETY: takes no pointers. 0 is the calling thread; should it fail, the work is only less polite.
@@ -269,7 +278,7 @@ fn take(
     stood: Stood,
     state: ServerState,
     briefly: bool,
-) -> Result<Image, String> {
+) -> Result<Image, Trouble> {
     let begun = Instant::now();
     // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
     let before = known.lock().expect("no holder panics").take();
@@ -288,7 +297,7 @@ fn take(
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
-    let written = store.write(&head, &encoded, copies).map_err(|e| e.to_string())?;
+    let written = store.write(&head, &encoded, copies).map_err(|error| trouble(&error))?;
     let file = written.file;
     let before = (state.index, repairs, places.with(written.hashes, written.of_files, contents));
     tell(mailbox, ImageNews::Root(state.index, before.2.root()));
@@ -330,7 +339,7 @@ fn head(
 }
 
 /// Keeps the files of a server that has ended as an image without processes.
-fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image, String> {
+fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image, Trouble> {
     let mut packed =
         FilesPacked(FilesCopied::new(None, Rewritten::default(), store.nameless_file()));
     let (s, ns) = (state.wall.0 / 1_000_000_000, state.wall.0 % 1_000_000_000);
@@ -343,7 +352,7 @@ fn keep_files(store: &Store, files: &Files, state: ServerState) -> Result<Image,
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, 0, copies);
-    let written = store.write(&head, &encoded, copies).map_err(|e| e.to_string())?;
+    let written = store.write(&head, &encoded, copies).map_err(|error| trouble(&error))?;
     Ok(Image { state: Arc::new(state), file: written.file })
 }
 

@@ -376,7 +376,7 @@ impl Images for System {
         });
         if let Err(why) = begun {
             // Read in the next turn.
-            let _ = self.mailbox.tell(Inbox::Images(ImageNews::NotTaken(why)));
+            let _ = self.mailbox.tell(Inbox::Images(ImageNews::NotTaken(why.into())));
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Health {
     pub neighbours: Neighbours,
     pub progress: Progress,
     pub spin: Spin,
+    /// What its server's runtime said of the disk of the private layer, until the server is in step again.
+    pub layer: Option<String>,
     next: Duration,
     /// Since when this replica has led.
     pub led_since: Option<Duration>,
@@ -60,8 +62,9 @@ impl<E: Environment> Replica<E> {
         let spins = self.health.spin.fault(self.now);
         let clock = self.pulse.clock_fault();
         let waits = self.witness_fault();
-        let own =
-            disk.into_iter().chain(ended).chain(server).chain(spins).chain(clock).chain(waits);
+        let layer = self.health.layer.as_ref().map(|why| Fault::new("layer_fails", why.clone()));
+        let own = disk.into_iter().chain(layer).chain(self.images_fault()).chain(ended);
+        let own = own.chain(server).chain(spins).chain(clock).chain(waits);
         own.chain(links).collect()
     }
 

@@ -3,6 +3,8 @@
 //! A server *stands* for its image: it gets no entry beyond the one of the image until it was read. That is apart from a [standstill](super::standstill), which may last
 //! longer and begin meanwhile.
 
+mod trouble;
+
 use super::Replica;
 use super::scrub::Scrub;
 use crate::editions::Editions;
@@ -88,8 +90,10 @@ pub(super) struct Images {
     tries: BTreeMap<LogIndex, u32>,
     /// Who asked for an image.
     asked: Vec<Reply>,
-    /// Why none could be taken last.
+    /// Why none could be had last.
     refused: Option<String>,
+    /// There was no room for the last one.
+    no_room: Option<String>,
     next: Duration,
     /// When the newest one was taken.
     came: Duration,
@@ -119,6 +123,7 @@ impl Images {
             tries: BTreeMap::new(),
             asked: Vec::new(),
             refused: None,
+            no_room: None,
             next: Duration::ZERO,
             came: Duration::ZERO,
             told: Duration::ZERO,
@@ -418,16 +423,6 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    fn not_taken(&mut self, why: String) {
-        self.images.taking = None;
-        self.images.schedule.failed(self.now);
-        if self.images.refused.as_ref() != Some(&why) {
-            tracing::warn!(event = "no_image", why);
-        }
-        self.images.answer(&Err(why.clone()));
-        self.images.refused = Some(why);
-    }
-
     /// News of images.
     pub(super) fn image_news(&mut self, news: ImageNews) {
         match news {
@@ -440,7 +435,10 @@ impl<E: Environment> Replica<E> {
             }
             ImageNews::Root(index, root) => self.root_is(index, root),
             ImageNews::Kept(image) => self.image_kept(image),
-            ImageNews::NotTaken(why) => self.not_taken(why),
+            ImageNews::NotTaken(trouble) => {
+                self.no_room_for_image(&trouble);
+                self.not_taken(trouble.why().to_owned());
+            }
             ImageNews::Received(index, bytes) => {
                 let fetch = self.images.fetch.as_mut().filter(|fetch| fetch.index() == index);
                 if let Some(fetch) = fetch {
@@ -448,14 +446,7 @@ impl<E: Environment> Replica<E> {
                 }
                 self.ask_for_parts();
             }
-            ImageNews::NotReceived(index, why) => {
-                if let Some(fetch) = self.images.fetch.take_if(|fetch| fetch.index() == index) {
-                    tracing::warn!(event = "image_not_received", index = index.0, why);
-                    self.images.held.remove(&fetch.from);
-                    self.images.schedule.failed(self.now);
-                    self.env.send(fetch.from, DAMAGED, &index.0.to_le_bytes());
-                }
-            }
+            ImageNews::NotReceived(index, trouble) => self.not_received(index, &trouble),
             ImageNews::Damaged(index) => {
                 if self.images.kept.iter().any(|image| image.index() == index) {
                     self.note(format!("its image of entry {index} is damaged: that is set aside"));
@@ -473,6 +464,7 @@ impl<E: Environment> Replica<E> {
     }
 
     fn image_kept(&mut self, image: Image) {
+        self.images.no_room = None;
         let (index, bytes) = (image.index(), image.file.bytes);
         let fetched = self.images.fetch.take_if(|fetch| fetch.index() == index);
         let taken = match fetched {
@@ -503,6 +495,7 @@ impl<E: Environment> Replica<E> {
                 bytes,
                 took_ms = took.as_millis() as u64
             );
+            self.images.refused = None;
         }
         self.images.schedule.came(index, took, self.now);
         if taken.is_none() {

@@ -359,6 +359,7 @@ impl<E: Environment> Replica<E> {
         if let Some(took) = self.slot.look(self.now, goal) {
             let (index, ms) = (self.applied().0, took.as_millis() as u64);
             tracing::info!(event = "caught_up", index, ms);
+            self.health.layer = None;
             self.restored_well();
         }
     }

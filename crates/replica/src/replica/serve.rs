@@ -14,6 +14,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// What the runtime says of a private layer on disk that is full, or fails, begins so.
+const LAYER_FAILS: &str = "the disk of the server's private layer";
+
 /// Effects of frames besides the digest, while the server's link is borrowed.
 struct Pass<'a, E: Environment> {
     gateway: &'a mut Gateway<E::Socket>,
@@ -165,6 +168,9 @@ impl<E: Environment> Replica<E> {
             "runtime_refuses" => {
                 tracing::error!(event, text, index = self.applied().0);
                 self.note(format!("the runtime stops the server: {text}"));
+                if text.starts_with(LAYER_FAILS) {
+                    self.health.layer = Some(text.to_owned());
+                }
             }
             _ if text.starts_with(NOT_WRITABLE) => self.note_rarely("server", text),
             _ => tracing::info!(event, text),

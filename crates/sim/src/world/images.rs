@@ -5,7 +5,7 @@ use crate::around::Wish;
 use crate::server::RegisterServer;
 use crate::shelf::{Imaged, Shelved};
 use skein_model::{LogIndex, ReplicaId};
-use skein_replica::environment::{ImageFile, ImageNews};
+use skein_replica::environment::{ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
 use skein_replica::server::ServerState;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -88,7 +88,7 @@ impl World {
         let server = process.server.as_ref();
         let Some(server) = server.filter(|server| server.generation == generation) else {
             let why = "its server has ended".to_owned();
-            return self.tell(life, Inbox::Images(ImageNews::NotTaken(why)));
+            return self.tell(life, Inbox::Images(ImageNews::NotTaken(why.into())));
         };
         let index = state.index;
         if process.executed != index || !server.has_said_all() {
@@ -137,6 +137,16 @@ impl World {
             return Ok(());
         }
         let id = life.replica;
+        if self.machines[&id].process.as_ref().is_some_and(|process| process.replica.env.full) {
+            self.trace(|| format!("{id}: no room for the image of entry {}", image.file.index));
+            let trouble = Trouble::NoRoom("the disk is full".into());
+            let news = match image.confirmed {
+                // It has come from another machine.
+                true => ImageNews::NotReceived(image.file.index, trouble),
+                false => ImageNews::NotTaken(trouble),
+            };
+            return self.tell(life, Inbox::Images(news));
+        }
         let known = image.image();
         let machine = self.at(id);
         machine.images.images.insert(image.file.index, image.clone());
@@ -165,7 +175,7 @@ impl World {
         });
         if rotten {
             let why = "its bytes are not those that its sender named".to_owned();
-            let news = ImageNews::NotReceived(file.index, why);
+            let news = ImageNews::NotReceived(file.index, Trouble::Damage(why));
             return self.schedule(delay, Event::Images(life, Box::new(news)));
         }
         self.trace(|| format!("{}: has image of entry {}", life.replica, file.index));

@@ -1,0 +1,48 @@
+//! Images that could not be had: what this replica says of it, and whom it tells.
+
+use super::DAMAGED;
+use crate::environment::{Environment, Trouble};
+use crate::health::Fault;
+use crate::replica::Replica;
+use skein_model::LogIndex;
+
+impl<E: Environment> Replica<E> {
+    /// No image is taken now.
+    pub(super) fn not_taken(&mut self, why: String) {
+        self.images.taking = None;
+        self.images.schedule.failed(self.now);
+        if self.images.refused.as_ref() != Some(&why) {
+            tracing::warn!(event = "no_image", why);
+        }
+        self.images.answer(&Err(why.clone()));
+        self.images.refused = Some(why);
+    }
+
+    /// Another try begins when its sender speaks of its images again.
+    pub(super) fn not_received(&mut self, index: LogIndex, trouble: &Trouble) {
+        let Some(fetch) = self.images.fetch.take_if(|fetch| fetch.index() == index) else { return };
+        let why =
+            format!("the image of replica {} was not received: {}", fetch.from, trouble.why());
+        if self.images.refused.as_ref() != Some(&why) {
+            tracing::warn!(event = "image_not_received", index = index.0, why);
+        }
+        self.images.refused = Some(why);
+        self.no_room_for_image(trouble);
+        self.images.held.remove(&fetch.from);
+        self.images.schedule.failed(self.now);
+        if matches!(trouble, Trouble::Damage(_)) {
+            self.env.send(fetch.from, DAMAGED, &index.0.to_le_bytes());
+        }
+    }
+
+    pub(super) fn no_room_for_image(&mut self, trouble: &Trouble) {
+        if let Trouble::NoRoom(why) = trouble {
+            self.images.no_room = Some(why.clone());
+        }
+    }
+
+    /// The fault that there is no room for an image, until there is one.
+    pub(in crate::replica) fn images_fault(&self) -> Option<Fault> {
+        self.images.no_room.as_ref().map(|why| Fault::new("image_no_room", why.clone()))
+    }
+}
