@@ -72,6 +72,8 @@ struct Link {
     out: Vec<u8>,
     out_start: usize,
     writable: bool,
+    /// The event that it is writable is waited for.
+    awaits_room: bool,
     /// The other side accepted the connection.
     established: bool,
     since: Duration,
@@ -323,7 +325,7 @@ impl Peers {
     }
 
     /// Sends queued bytes, one write a peer; closes silent connections.
-    pub fn flush(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
+    pub fn flush(&mut self, registry: &Registry, now: Duration, events: &mut Vec<PeerEvent>) {
         // After a pause of this node itself, bytes that came meanwhile are not read yet.
         let paused = now.saturating_sub(self.looked) >= self.silence / 2;
         self.looked = now;
@@ -336,7 +338,7 @@ impl Peers {
             if silent {
                 tracing::info!(event = "peer_silent", peer = link.peer.map(|peer| peer.0));
             }
-            if silent || !link.flush(&mut self.bytes_out) {
+            if silent || !link.flush(&mut self.bytes_out) || !link.watch(registry, *serial) {
                 broken.push(*serial);
             }
         }
@@ -416,6 +418,7 @@ impl Peers {
             out,
             out_start: 0,
             writable: false,
+            awaits_room: true,
             established: false,
             since: now,
             heard: now,
@@ -642,6 +645,16 @@ impl Peers {
 }
 
 impl Link {
+    /// Waits to be writable only where there is something to wait for. False when the connection is broken.
+    fn watch(&mut self, registry: &Registry, serial: usize) -> bool {
+        let awaits = self.peer.is_none() || !self.writable;
+        if awaits == self.awaits_room {
+            return true;
+        }
+        self.awaits_room = awaits;
+        self.stream.watch(registry, Token(serial), awaits).is_ok()
+    }
+
     /// Adds what it sends to `sent`. False when the connection is broken.
     fn flush(&mut self, sent: &mut u64) -> bool {
         while self.writable {

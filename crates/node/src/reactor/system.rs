@@ -108,7 +108,7 @@ impl Transport for System {
     }
 
     fn flush(&mut self, now: Duration) {
-        self.peers.flush(now, &mut self.heard);
+        self.peers.flush(self.sources.urgent(), now, &mut self.heard);
     }
 
     fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration) {

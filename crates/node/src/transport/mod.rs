@@ -16,7 +16,7 @@ mod unix;
 pub use address::Address;
 pub use key::Key;
 
-use mio::{Registry, Token};
+use mio::{Interest, Registry, Token};
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -48,8 +48,20 @@ pub trait Stream: Read + Write + Debug + Send {
     /// The poll does not take it.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
 
+    /// Registered from now on for reading, and for writing only if `writes`: a unix socket is writable anew whenever the other side has read, an event that says
+    /// nothing while there is nothing to be written. What is possible already is an event again.
+    ///
+    /// # Errors
+    /// The poll does not take it.
+    fn watch(&mut self, registry: &Registry, token: Token, writes: bool) -> io::Result<()>;
+
     /// Makes the kernel end it when its bytes are not acknowledged for this long.
     fn give_up_after(&self, limit: Duration);
+}
+
+/// The events of a connection.
+const fn interest(writes: bool) -> Interest {
+    if writes { Interest::READABLE.add(Interest::WRITABLE) } else { Interest::READABLE }
 }
 
 /// Begins to listen.
@@ -98,6 +110,7 @@ impl dyn Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mio::{Events, Poll};
 
     /// Until it is possible.
     fn retry<T>(mut act: impl FnMut() -> io::Result<Option<T>>) -> T {
@@ -112,6 +125,36 @@ mod tests {
             assert!(std::time::Instant::now() < end, "nothing came");
             std::thread::yield_now();
         }
+    }
+
+    /// The events of sockets that are polled until nothing happens any more.
+    fn happens(poll: &mut Poll) -> Vec<(bool, bool)> {
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        events.iter().map(|event| (event.is_readable(), event.is_writable())).collect()
+    }
+
+    #[test]
+    fn a_reader_wakes_its_writer_only_if_that_waits_for_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::Unix(dir.path().join("peer.sock"));
+        let listener = listen(&address).unwrap();
+        let mut near = connect(&address).unwrap();
+        let (mut far, _) = retry(|| listener.accept());
+        let (mut poll, token) = (Poll::new().unwrap(), Token(1));
+        near.register(poll.registry(), token).unwrap();
+        assert_eq!(happens(&mut poll), [(false, true)]);
+        let mut pass = |near: &mut Box<dyn Stream>| {
+            near.write_all(b"heartbeat").unwrap();
+            far.read_exact(&mut [0; 9]).unwrap();
+        };
+        pass(&mut near);
+        assert_eq!(happens(&mut poll), [(false, true)], "the kernel says that there is room");
+        near.watch(poll.registry(), token, false).unwrap();
+        pass(&mut near);
+        assert_eq!(happens(&mut poll), []);
+        near.watch(poll.registry(), token, true).unwrap();
+        assert_eq!(happens(&mut poll), [(false, true)], "there was room before");
     }
 
     #[test]
