@@ -33,6 +33,8 @@ pub(super) struct Health {
     pub progress: Progress,
     pub spin: Spin,
     next: Duration,
+    /// Peers that await the answer to their pulse: its stamp, and when it came.
+    unanswered: Vec<(ReplicaId, u64, Duration)>,
     /// Since when this replica has led.
     pub led_since: Option<Duration>,
     /// The last time that leadership was handed over, or that this was tried.
@@ -216,7 +218,16 @@ impl<E: Environment> Replica<E> {
             return;
         };
         self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
-        self.env.send(peer, ANSWER, &stamp.to_le_bytes());
+        self.health.unanswered.push((peer, stamp, self.now));
+    }
+
+    /// Answers the peers' pulses: together with what is sent at a tick anyway, as no answer is worth a wake-up of its own on the other side. The time that one has
+    /// waited here is added to its stamp, so the other side does not count it.
+    pub(super) fn answer_states(&mut self) {
+        for (peer, stamp, came) in self.health.unanswered.drain(..) {
+            let waited_us = self.now.saturating_sub(came).as_micros() as u64;
+            self.env.send(peer, ANSWER, &stamp.saturating_add(waited_us).to_le_bytes());
+        }
     }
 
     /// Another replica answered the pulse of `stamp`.
