@@ -19,7 +19,7 @@
 use crate::base::wire::{self, Wire};
 use crate::base::{Base, fetch};
 use crate::transport::channel::Sealer;
-use crate::transport::{self, Address, Key, Listener, Stream};
+use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
 use mio::{Registry, Token};
 use skein_log::ClusterId;
@@ -72,8 +72,10 @@ struct Link {
     out: Vec<u8>,
     out_start: usize,
     writable: bool,
-    /// The event that it is writable is waited for.
-    awaits_room: bool,
+    /// The events that are waited for.
+    watch: Watch,
+    /// Something in `out` must leave with the next flush.
+    due: bool,
     /// The other side accepted the connection.
     established: bool,
     since: Duration,
@@ -118,6 +120,8 @@ pub struct Peers {
     first_token: usize,
     next_token: usize,
     buffer: Vec<u8>,
+    /// What peers say is no event.
+    deaf: bool,
     /// Bytes received from peers so far, frames included.
     pub bytes_in: u64,
     /// Bytes sent to them.
@@ -154,6 +158,7 @@ impl Peers {
             first_token,
             next_token: first_token + 1,
             buffer: vec![0; READ_BYTES],
+            deaf: false,
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -304,8 +309,8 @@ impl Peers {
         }
     }
 
-    /// Queues a message; false when the peer is not connected or takes nothing. [`flush`](Self::flush) sends it.
-    pub fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+    /// Queues a message; false when the peer is not connected or takes nothing. [`flush`](Self::flush) sends it if it is `due`, or another one.
+    pub fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8], due: bool) -> bool {
         let Some(link) = self.by_peer.get(&to).and_then(|s| self.links.get_mut(s)) else {
             return false;
         };
@@ -313,7 +318,43 @@ impl Peers {
             return false;
         }
         frame::encode(&mut link.out, self.cluster, kind, payload);
+        link.due |= due;
         true
+    }
+
+    /// Whether peers' messages are events from now on. If not, [`hear`](Self::hear) reads them.
+    pub fn listen(
+        &mut self,
+        listens: bool,
+        registry: &Registry,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) {
+        if self.deaf != listens {
+            return;
+        }
+        self.deaf = !listens;
+        let links = self.links.iter_mut();
+        let broken = links.filter_map(|(serial, link)| {
+            (!link.watch(!listens, registry, *serial)).then_some(*serial)
+        });
+        for serial in broken.collect::<Vec<_>>() {
+            self.drop_link(serial, now, events);
+        }
+    }
+
+    /// Reads what peers have said meanwhile, if that was no event.
+    pub fn hear(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
+        if !self.deaf {
+            return;
+        }
+        let unwatched =
+            |(serial, link): (&usize, &Link)| (link.watch == Watch::Ends).then_some(*serial);
+        for serial in self.links.iter().filter_map(unwatched).collect::<Vec<_>>() {
+            if !self.read(serial, false, now, events) {
+                self.drop_link(serial, now, events);
+            }
+        }
     }
 
     /// The longest time of a connection without a hello.
@@ -338,7 +379,11 @@ impl Peers {
             if silent {
                 tracing::info!(event = "peer_silent", peer = link.peer.map(|peer| peer.0));
             }
-            if silent || !link.flush(&mut self.bytes_out) || !link.watch(registry, *serial) {
+            let flushes = link.due || link.peer.is_none();
+            if silent
+                || flushes && !link.flush(&mut self.bytes_out)
+                || !link.watch(self.deaf, registry, *serial)
+            {
                 broken.push(*serial);
             }
         }
@@ -418,7 +463,8 @@ impl Peers {
             out,
             out_start: 0,
             writable: false,
-            awaits_room: true,
+            watch: Watch::All,
+            due: false,
             established: false,
             since: now,
             heard: now,
@@ -645,14 +691,18 @@ impl Peers {
 }
 
 impl Link {
-    /// Waits to be writable only where there is something to wait for. False when the connection is broken.
-    fn watch(&mut self, registry: &Registry, serial: usize) -> bool {
-        let awaits = self.peer.is_none() || !self.writable;
-        if awaits == self.awaits_room {
+    /// Waits for the events that matter: for room only where there is none. False when the connection is broken.
+    fn watch(&mut self, deaf: bool, registry: &Registry, serial: usize) -> bool {
+        let watch = match self.peer {
+            Some(_) if self.writable && deaf => Watch::Ends,
+            Some(_) if self.writable => Watch::Reads,
+            _ => Watch::All,
+        };
+        if watch == self.watch {
             return true;
         }
-        self.awaits_room = awaits;
-        self.stream.watch(registry, Token(serial), awaits).is_ok()
+        self.watch = watch;
+        self.stream.watch(registry, Token(serial), watch).is_ok()
     }
 
     /// Adds what it sends to `sent`. False when the connection is broken.
@@ -692,6 +742,7 @@ impl Link {
             self.out.drain(..self.out_start);
             self.out_start = 0;
         }
+        self.due &= !self.out.is_empty() || self.wire_start < self.wire.len();
         true
     }
 }

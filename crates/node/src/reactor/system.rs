@@ -104,7 +104,11 @@ impl Transport for System {
     }
 
     fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
-        self.peers.send(to, kind, payload)
+        self.peers.send(to, kind, payload, true)
+    }
+
+    fn send_later(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+        self.peers.send(to, kind, payload, false)
     }
 
     fn flush(&mut self, now: Duration) {

@@ -6,7 +6,7 @@ use crate::health::disk::Disk;
 use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
 use crate::health::spin::Spin;
-use crate::health::{Fault, PULSE_EVERY};
+use crate::health::{Fault, PULSE_EVERY, PULSE_UNCHANGED_EVERY};
 use skein_log::PeerStatus;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
@@ -33,6 +33,8 @@ pub(super) struct Health {
     pub progress: Progress,
     pub spin: Spin,
     next: Duration,
+    /// What the others were told last, and when.
+    told: Option<((u64, bool), Duration)>,
     /// Peers that await the answer to their pulse: its stamp, and when it came.
     unanswered: Vec<(ReplicaId, u64, Duration)>,
     /// Since when this replica has led.
@@ -53,8 +55,10 @@ impl Health {
 impl<E: Environment> Replica<E> {
     /// The current faults of this replica.
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let half = Duration::from_millis(self.config.tuning.election_timeout_ms / 2);
-        let links = self.health.neighbours.faults(half, self.now);
+        // A leader that has nothing to do hears what peers say a heartbeat later.
+        let tuning = &self.config.tuning;
+        let slow = Duration::from_millis(tuning.election_timeout_ms / 2 + tuning.heartbeat_ms);
+        let links = self.health.neighbours.faults(slow, self.now);
         let full = self.disk_is_full().then(|| Fault::new("disk_full", self.full_disk()));
         let disk = full.or_else(|| self.health.disk.fault(self.now));
         let ended = self.ended_fault();
@@ -138,9 +142,17 @@ impl<E: Environment> Replica<E> {
         self.watch_server();
         let unfit = self.unfit();
         let executed = self.survived().0;
-        let stamp = self.now.as_micros() as u64;
-        let words = [executed, u64::from(unfit.is_some()), stamp];
-        self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+        let state = (executed, unfit.is_some());
+        if self
+            .health
+            .told
+            .is_none_or(|(told, at)| told != state || self.now >= at + PULSE_UNCHANGED_EVERY)
+        {
+            self.health.told = Some((state, self.now));
+            let stamp = self.now.as_micros() as u64;
+            let words = [executed, u64::from(unfit.is_some()), stamp];
+            self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+        }
         if let Some(why) = unfit
             && self.lead.is_some()
         {

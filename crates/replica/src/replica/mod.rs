@@ -172,6 +172,8 @@ pub struct Rest {
     pub until: Option<Duration>,
     /// Until exactly then.
     pub precise: Option<Duration>,
+    /// What peers say need not end it: it is to be heard at its end.
+    pub peers_wait: bool,
 }
 
 impl Rest {
@@ -196,6 +198,8 @@ pub struct Replica<E: Environment> {
     next_tick: Duration,
     /// When the last rest was to end.
     rested_until: Duration,
+    /// The last time that peers said anything but routine, or were asked for it.
+    stirred: Duration,
     /// Ticks were counted in this turn.
     ticked: bool,
     /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
@@ -314,6 +318,7 @@ impl<E: Environment> Replica<E> {
             now: Duration::ZERO,
             next_tick: TICK,
             rested_until: Duration::ZERO,
+            stirred: Duration::ZERO,
             ticked: false,
             hearing: None,
             handed: consensus.applied(),
@@ -704,6 +709,7 @@ impl<E: Environment> Replica<E> {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));
         }
+        rest.peers_wait = self.peers_may_wait();
         Some(rest)
     }
 }
