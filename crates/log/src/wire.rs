@@ -77,6 +77,12 @@ fn kind_to_wire(kind: MessageType) -> Option<u8> {
     })
 }
 
+/// Whether these bytes are a follower's answer to a heartbeat.
+#[must_use]
+pub fn is_heartbeat_answer(bytes: &[u8]) -> bool {
+    bytes.get(1).copied() == kind_to_wire(MessageType::MsgHeartbeatResponse)
+}
+
 fn kind_from_wire(kind: u8) -> Option<MessageType> {
     Some(match kind {
         1 => MessageType::MsgAppend,

@@ -65,6 +65,8 @@ pub trait Transport {
     fn connected(&self) -> impl Iterator<Item = ReplicaId> + '_;
     /// Queues a message; false when the replica is not connected or takes nothing.
     fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool;
+    /// Queues a message that may wait until another one to this replica is sent; false as above.
+    fn send_later(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool;
     /// Sends queued messages.
     fn flush(&mut self, now: Duration);
     /// A replica has sent invalid bytes: its connection ends.

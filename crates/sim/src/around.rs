@@ -84,6 +84,8 @@ pub struct Around {
     queued: BTreeMap<u64, u64>,
     /// Messages on their way.
     pub said: Vec<Said>,
+    /// Messages that leave with the next one to the same peer.
+    later: BTreeMap<ReplicaId, Vec<Said>>,
     /// The replicas that it knows, and those whose connections it takes: all, or those of a change of the members.
     pub known: BTreeSet<ReplicaId>,
     pub since: Option<Since>,
@@ -152,6 +154,7 @@ impl Around {
             refuses,
             queued: BTreeMap::new(),
             said: Vec::new(),
+            later: BTreeMap::new(),
             known: BTreeSet::new(),
             since: None,
             claims: BTreeMap::new(),
@@ -227,7 +230,15 @@ impl Transport for Around {
         if *queued > FITS && self.rng.chance(self.refuses) {
             return false;
         }
+        self.said.append(self.later.entry(to).or_default());
         self.said.push(Said { to, connection, kind, payload: payload.to_vec() });
+        true
+    }
+
+    fn send_later(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+        let Some(&connection) = self.peers.get(&to) else { return false };
+        let said = Said { to, connection, kind, payload: payload.to_vec() };
+        self.later.entry(to).or_default().push(said);
         true
     }
 

@@ -73,6 +73,8 @@ pub struct Process {
     pub began: Duration,
     /// Its next wake-up, by the world's clock in us.
     pub wakes_at: Option<u64>,
+    /// Its rest lasts until then, whatever peers say.
+    pub peers_wait: bool,
     /// The server's process, if it runs or is being started.
     pub server: Option<Scripted>,
     /// It has been started, and lives.
@@ -312,6 +314,7 @@ impl Process {
             disk_hangs: false,
             began: Duration::from_micros(now_us),
             wakes_at: None,
+            peers_wait: false,
             server: None,
             server_lives: false,
             server_runs: false,

@@ -119,7 +119,7 @@ fn a_seed_is_a_whole_history() {
 
 /// Simulated time: messages take up to a millisecond each, and so do syncs.
 #[test]
-fn an_idle_cluster_syncs_rarely_and_a_timer_that_says_something_is_heard_at_once() {
+fn an_idle_cluster_rests_and_a_timer_that_says_something_is_heard_at_once() {
     for (seed, speaks) in (0..40).flat_map(|seed| [0, 1, 10].map(|speaks| (seed, speaks))) {
         let options = Options { scenario: Scenario::Idle(speaks), ..Options::default() };
         let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
@@ -128,6 +128,9 @@ fn an_idle_cluster_syncs_rarely_and_a_timer_that_says_something_is_heard_at_once
         // One more where the time ends.
         let most = if speaks == 1 { 12 * seconds } else { seconds + 1 };
         assert!(syncs <= most, "seed {seed}, {speaks}: {syncs} syncs in {seconds} s");
+        // Heartbeats and ten timers a second wake them, and little else.
+        let wakes = report.idle_wakes / seconds;
+        assert!(speaks > 0 || wakes <= 180, "seed {seed}: a node wakes {wakes} times a second");
         assert_eq!(report.said_after_us > 0, speaks > 0, "seed {seed}, {speaks}");
         assert!(report.said_after_us < 20_000, "seed {seed}, {speaks}: {report:?}");
     }

@@ -19,11 +19,11 @@ use skein_node::durable;
 use crate::end::End;
 use crate::paths;
 
-/// The first pause before a node is started again; it doubles with every end.
+/// The pause before a node is started again that ends for the second time; it doubles with every end. The first time there is none.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A node that lived this long has recovered: its next pause is the first one again.
+/// A node that lived this long has recovered: its next end is a first one again.
 const RECOVERED: Duration = Duration::from_secs(30);
 
 /// How long nodes get to stop in order before they are killed.
@@ -80,8 +80,13 @@ impl Children {
         // Orphans of a killed node come to this process, not to the machine's init.
         nix::sys::prctl::set_child_subreaper(true)?;
         let now = Instant::now();
-        let slot =
-            |plan| Slot { plan, child: None, started: now, pause: FIRST_PAUSE, again: Some(now) };
+        let slot = |plan| Slot {
+            plan,
+            child: None,
+            started: now,
+            pause: Duration::ZERO,
+            again: Some(now),
+        };
         Ok(Self { slots: plans.into_iter().map(slot).collect(), exe: std::env::current_exe()? })
     }
 
@@ -121,7 +126,7 @@ impl Children {
         ended
     }
 
-    /// Restarts an ended node after a pause; answers the pause.
+    /// Restarts an ended node, after a pause if it ends again and again; answers the pause.
     pub fn again(&mut self, id: u64, now: Instant) -> Duration {
         match self.slots.iter_mut().find(|slot| slot.plan.id == id) {
             Some(slot) => slot.put_off(now),
@@ -217,11 +222,11 @@ impl Children {
 impl Slot {
     fn put_off(&mut self, now: Instant) -> Duration {
         if now.saturating_duration_since(self.started) > RECOVERED {
-            self.pause = FIRST_PAUSE;
+            self.pause = Duration::ZERO;
         }
         let pause = self.pause;
         self.again = Some(now + pause);
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        self.pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         pause
     }
 }
@@ -280,10 +285,11 @@ mod tests {
             log: "".into(),
             end: "".into(),
         };
-        let mut slot = Slot { plan, child: None, started: now, pause: FIRST_PAUSE, again: None };
+        let pause = Duration::ZERO;
+        let mut slot = Slot { plan, child: None, started: now, pause, again: None };
         let pauses: Vec<Duration> = (0..9).map(|_| slot.put_off(now)).collect();
-        assert_eq!((pauses[0], pauses[1]), (FIRST_PAUSE, FIRST_PAUSE * 2));
+        assert_eq!(pauses[..3], [Duration::ZERO, FIRST_PAUSE, FIRST_PAUSE * 2]);
         assert_eq!(pauses[8], LONGEST_PAUSE);
-        assert_eq!(slot.put_off(now + RECOVERED * 2), FIRST_PAUSE);
+        assert_eq!(slot.put_off(now + RECOVERED * 2), Duration::ZERO);
     }
 }

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The pause between two questions when something is going on.
 const HURRY: Duration = Duration::from_millis(10);
 /// The pause when all is well: short enough to report changes, long enough to cost nothing.
-const CALM: Duration = Duration::from_millis(500);
+const CALM: Duration = Duration::from_secs(1);
 
 /// The threads that ask.
 pub struct Pollers {

@@ -217,6 +217,9 @@ pub struct Outgoing {
     pub to: ReplicaId,
     /// The bytes, at most [`crate::frame::MAX_PAYLOAD_BYTES`].
     pub bytes: Vec<u8>,
+    /// It need not be sent before the next one to this peer, which follows with the next heartbeat at the latest: nobody waits for the entry in it
+    /// ([`Consensus::unhurried_up_to`](super::Consensus::unhurried_up_to)).
+    pub may_wait: bool,
 }
 
 /// This replica's role, leader or term changed.

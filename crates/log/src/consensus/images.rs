@@ -99,7 +99,7 @@ impl Consensus {
             let term = self.node.store().term(base.0).map(Term).unwrap_or_default();
             let way = (self.member, to, raft.term);
             let bytes = wire::below_base(way, (base, term), self.applied);
-            messages.push(Outgoing { to: replica_of(to), bytes });
+            messages.push(Outgoing { to: replica_of(to), bytes, may_wait: false });
             self.below_base.insert(to);
         }
         messages.len() > before
@@ -176,7 +176,7 @@ impl Consensus {
 
     fn say_image(&mut self, to: &Message, image: LogIndex) {
         let bytes = wire::holds_image(self.member, to.from, to.term, image);
-        self.released.push(Outgoing { to: replica_of(to.from), bytes });
+        self.released.push(Outgoing { to: replica_of(to.from), bytes, may_wait: false });
     }
 
     /// A member says which image it holds.

@@ -3,7 +3,7 @@
 use super::{
     Batch, Consensus, Held,
     members::{add_voter, has, has_replica},
-    messages::encode_all,
+    messages::{encode_all, encode_unhurried},
     store,
 };
 use crate::{
@@ -29,7 +29,7 @@ impl Consensus {
         let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let (alive, held): (Vec<_>, Vec<_>) =
             ready.take_persisted_messages().into_iter().partition(alive);
-        let mut messages = encode_all(ready.take_messages());
+        let mut messages = encode_unhurried(ready.take_messages(), self.unhurried);
         messages.extend(encode_all(alive));
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();

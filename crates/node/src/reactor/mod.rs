@@ -358,6 +358,10 @@ impl Reactor {
             }
         };
         let wait = self.replica.take_wait();
+        if let Some(rest) = rest {
+            let System { peers, sources, heard, .. } = &mut self.replica.env;
+            peers.listen(!rest.peers_wait || wait.is_some(), sources.urgent(), now, heard);
+        }
         let sources = &mut self.replica.env.sources;
         if let Some(wait) = wait
             && timeout != Some(Duration::ZERO)
@@ -373,6 +377,7 @@ impl Reactor {
         let now = self.replica.now();
         let replica = &mut self.replica;
         let mut told = false;
+        replica.env.peers.hear(now, &mut replica.env.heard);
         for event in happened.iter() {
             let token = event.token();
             let System { peers, sources, heard, ports, datagrams, .. } = &mut replica.env;

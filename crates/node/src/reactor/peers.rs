@@ -19,7 +19,7 @@
 use crate::base::wire::{self, Wire};
 use crate::base::{Base, fetch};
 use crate::transport::channel::Sealer;
-use crate::transport::{self, Address, Key, Listener, Stream};
+use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
 use mio::{Registry, Token};
 use skein_log::ClusterId;
@@ -72,6 +72,10 @@ struct Link {
     out: Vec<u8>,
     out_start: usize,
     writable: bool,
+    /// The events that are waited for.
+    watch: Watch,
+    /// Something in `out` must leave with the next flush.
+    due: bool,
     /// The other side accepted the connection.
     established: bool,
     since: Duration,
@@ -116,6 +120,8 @@ pub struct Peers {
     first_token: usize,
     next_token: usize,
     buffer: Vec<u8>,
+    /// What peers say is no event.
+    deaf: bool,
     /// Bytes received from peers so far, frames included.
     pub bytes_in: u64,
     /// Bytes sent to them.
@@ -152,6 +158,7 @@ impl Peers {
             first_token,
             next_token: first_token + 1,
             buffer: vec![0; READ_BYTES],
+            deaf: false,
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -302,8 +309,8 @@ impl Peers {
         }
     }
 
-    /// Queues a message; false when the peer is not connected or takes nothing. [`flush`](Self::flush) sends it.
-    pub fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+    /// Queues a message; false when the peer is not connected or takes nothing. [`flush`](Self::flush) sends it if it is `due`, or another one.
+    pub fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8], due: bool) -> bool {
         let Some(link) = self.by_peer.get(&to).and_then(|s| self.links.get_mut(s)) else {
             return false;
         };
@@ -311,7 +318,43 @@ impl Peers {
             return false;
         }
         frame::encode(&mut link.out, self.cluster, kind, payload);
+        link.due |= due;
         true
+    }
+
+    /// Whether peers' messages are events from now on. If not, [`hear`](Self::hear) reads them.
+    pub fn listen(
+        &mut self,
+        listens: bool,
+        registry: &Registry,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) {
+        if self.deaf != listens {
+            return;
+        }
+        self.deaf = !listens;
+        let links = self.links.iter_mut();
+        let broken = links.filter_map(|(serial, link)| {
+            (!link.watch(!listens, registry, *serial)).then_some(*serial)
+        });
+        for serial in broken.collect::<Vec<_>>() {
+            self.drop_link(serial, now, events);
+        }
+    }
+
+    /// Reads what peers have said meanwhile, if that was no event.
+    pub fn hear(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
+        if !self.deaf {
+            return;
+        }
+        let unwatched =
+            |(serial, link): (&usize, &Link)| (link.watch == Watch::Ends).then_some(*serial);
+        for serial in self.links.iter().filter_map(unwatched).collect::<Vec<_>>() {
+            if !self.read(serial, false, now, events) {
+                self.drop_link(serial, now, events);
+            }
+        }
     }
 
     /// The longest time of a connection without a hello.
@@ -323,7 +366,7 @@ impl Peers {
     }
 
     /// Sends queued bytes, one write a peer; closes silent connections.
-    pub fn flush(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
+    pub fn flush(&mut self, registry: &Registry, now: Duration, events: &mut Vec<PeerEvent>) {
         // After a pause of this node itself, bytes that came meanwhile are not read yet.
         let paused = now.saturating_sub(self.looked) >= self.silence / 2;
         self.looked = now;
@@ -336,7 +379,11 @@ impl Peers {
             if silent {
                 tracing::info!(event = "peer_silent", peer = link.peer.map(|peer| peer.0));
             }
-            if silent || !link.flush(&mut self.bytes_out) {
+            let flushes = link.due || link.peer.is_none();
+            if silent
+                || flushes && !link.flush(&mut self.bytes_out)
+                || !link.watch(self.deaf, registry, *serial)
+            {
                 broken.push(*serial);
             }
         }
@@ -416,6 +463,8 @@ impl Peers {
             out,
             out_start: 0,
             writable: false,
+            watch: Watch::All,
+            due: false,
             established: false,
             since: now,
             heard: now,
@@ -642,6 +691,20 @@ impl Peers {
 }
 
 impl Link {
+    /// Waits for the events that matter: for room only where there is none. False when the connection is broken.
+    fn watch(&mut self, deaf: bool, registry: &Registry, serial: usize) -> bool {
+        let watch = match self.peer {
+            Some(_) if self.writable && deaf => Watch::Ends,
+            Some(_) if self.writable => Watch::Reads,
+            _ => Watch::All,
+        };
+        if watch == self.watch {
+            return true;
+        }
+        self.watch = watch;
+        self.stream.watch(registry, Token(serial), watch).is_ok()
+    }
+
     /// Adds what it sends to `sent`. False when the connection is broken.
     fn flush(&mut self, sent: &mut u64) -> bool {
         while self.writable {
@@ -679,6 +742,7 @@ impl Link {
             self.out.drain(..self.out_start);
             self.out_start = 0;
         }
+        self.due &= !self.out.is_empty() || self.wire_start < self.wire.len();
         true
     }
 }

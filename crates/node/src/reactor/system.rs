@@ -104,11 +104,15 @@ impl Transport for System {
     }
 
     fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
-        self.peers.send(to, kind, payload)
+        self.peers.send(to, kind, payload, true)
+    }
+
+    fn send_later(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+        self.peers.send(to, kind, payload, false)
     }
 
     fn flush(&mut self, now: Duration) {
-        self.peers.flush(now, &mut self.heard);
+        self.peers.flush(self.sources.urgent(), now, &mut self.heard);
     }
 
     fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration) {

@@ -10,7 +10,7 @@ use crate::images::restart::{RestartError, Unpacked};
 use crate::import::Import;
 use crate::server::layers::LayerDir;
 use crate::server::memory::Outfit;
-use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
+use crate::server::printed::Printed;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_replica::server::{Files, Passage, ServerEvent};
 use skein_sandbox::{Exit, Layer, ServerProcess, SpareNumbers};
@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
 /// Starts servers; one for each generation.
 pub trait Launcher: Send + Sync {
@@ -253,9 +254,11 @@ impl Output {
 
     /// When to call again.
     fn next(&mut self) -> PollTimeout {
-        let next = if self.copy() { LOOK_AGAIN } else { LOOK };
-        match self.printed {
-            Some(_) => next.try_into().unwrap_or(PollTimeout::MAX),
+        self.copy();
+        match &self.printed {
+            Some(printed) => {
+                printed.next_look(Instant::now()).try_into().unwrap_or(PollTimeout::MAX)
+            }
             None => PollTimeout::NONE,
         }
     }

@@ -24,12 +24,16 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often an idle server's output is checked: a line wakes no thread.
-pub const LOOK: Duration = Duration::from_millis(50);
-/// And how often while a line waits for its entry.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often a server's output is looked at while it prints: a line wakes no thread.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often while a line waits for its entry,
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// and when it has printed nothing for long.
+const LOOK_RARELY: Duration = Duration::from_secs(1);
+/// A line may be late by this part of the silence before it.
+const SILENCE_PARTS: u32 = 4;
 /// The number of bytes per copy.
 const PIECE_BYTES: u64 = 256 << 10;
 
@@ -54,6 +58,8 @@ pub struct Printed {
     arena: Option<File>,
     /// Of the last look.
     waiting: Option<Waiting>,
+    /// When the last output was found.
+    found: Instant,
     failed: bool,
 }
 
@@ -68,7 +74,8 @@ impl Printed {
         fcntl(&memory, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
         let path = path.to_owned();
         let arena = Some(arena);
-        Ok(Self { memory, log, path, copied: 0, arena, waiting: None, failed: false })
+        let found = Instant::now();
+        Ok(Self { memory, log, path, copied: 0, arena, waiting: None, found, failed: false })
     }
 
     /// The server has ended.
@@ -81,6 +88,16 @@ impl Printed {
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// When to look again, after a look at this time.
+    #[must_use]
+    pub fn next_look(&self, now: Instant) -> Duration {
+        if self.waiting.is_some() {
+            return LOOK_AGAIN;
+        }
+        let silence = now.saturating_duration_since(self.found);
+        (silence / SILENCE_PARTS).clamp(LOOK, LOOK_RARELY)
     }
 
     /// Copies output that may be read by now. True while some must wait.
@@ -111,6 +128,7 @@ impl Printed {
         if end <= self.copied {
             return None;
         }
+        self.found = Instant::now();
         let given = passage.given();
         // Nothing is let out while that is unknown.
         let asked = self.arena.as_ref().map_or(0, |arena| newest_ask(arena).unwrap_or(u64::MAX));
@@ -233,6 +251,27 @@ mod tests {
         // No replica agrees on the question of a server that has ended.
         place.printed.ended();
         assert_eq!(place.copy(), (false, "one\ntwo\n".into()));
+    }
+
+    #[test]
+    fn a_server_that_prints_nothing_is_looked_at_rarely() {
+        let mut place = Place::new();
+        place.passage.gives(LogIndex(3));
+        place.print("three\n");
+        place.copy();
+        let at = |place: &Place, ms| place.printed.found + Duration::from_millis(ms);
+        let look = |place: &Place, ms| place.printed.next_look(at(place, ms)).as_millis();
+        assert_eq!(look(&place, 3_600_000), 10, "the line waits for its entry");
+        place.passage.committed(LogIndex(3));
+        place.copy();
+        let looks = [0, 200, 2_000, 4_000, 3_600_000].map(|ms| look(&place, ms));
+        assert_eq!(looks, [50, 50, 500, 1_000, 1_000]);
+        let before = place.printed.found;
+        place.passage.gives(LogIndex(4));
+        place.passage.committed(LogIndex(4));
+        place.print("four\n");
+        place.copy();
+        assert!(place.printed.found > before, "a line ends the silence");
     }
 
     #[test]

@@ -16,10 +16,12 @@ mod unix;
 pub use address::Address;
 pub use key::Key;
 
-use mio::{Registry, Token};
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// A connection that came, and its host, if that can be another.
@@ -48,8 +50,54 @@ pub trait Stream: Read + Write + Debug + Send {
     /// The poll does not take it.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
 
+    /// Other events from now on. What is possible already is an event again.
+    ///
+    /// # Errors
+    /// The poll does not take it.
+    fn watch(&mut self, registry: &Registry, token: Token, watch: Watch) -> io::Result<()>;
+
     /// Makes the kernel end it when its bytes are not acknowledged for this long.
     fn give_up_after(&self, limit: Duration);
+}
+
+/// The events of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// It can be read, or written. A unix socket can be written anew whenever the other side has read: an event that says nothing while there is nothing to be written.
+    All,
+    /// It can be read.
+    Reads,
+    /// It ended, as far as the kernel says that without being asked.
+    Ends,
+}
+
+impl Watch {
+    /// In the words of `mio`, which has none for the last.
+    const fn interest(self) -> Option<Interest> {
+        match self {
+            Self::All => Some(Interest::READABLE.add(Interest::WRITABLE)),
+            Self::Reads => Some(Interest::READABLE),
+            Self::Ends => None,
+        }
+    }
+}
+
+/// Registers a connection again, for other events.
+fn watch(
+    stream: &mut (impl Source + AsRawFd),
+    registry: &Registry,
+    token: Token,
+    watch: Watch,
+) -> io::Result<()> {
+    if let Some(interest) = watch.interest() {
+        return stream.reregister(registry, token, interest);
+    }
+    // The kernel reports ends in any case. `mio` cannot ask for nothing else, and the arrival of bytes wakes those who wait for priority data, too.
+    let mut event = libc::epoll_event { events: libc::EPOLLET as u32, u64: token.0 as u64 };
+    let (poll, fd) = (registry.as_raw_fd(), stream.as_raw_fd());
+    // SAFETY: both descriptors are open, as their owners are borrowed; the kernel only reads the event.
+    let done = unsafe { libc::epoll_ctl(poll, libc::EPOLL_CTL_MOD, fd, &raw mut event) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Begins to listen.
@@ -98,6 +146,7 @@ impl dyn Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mio::{Events, Poll};
 
     /// Until it is possible.
     fn retry<T>(mut act: impl FnMut() -> io::Result<Option<T>>) -> T {
@@ -112,6 +161,46 @@ mod tests {
             assert!(std::time::Instant::now() < end, "nothing came");
             std::thread::yield_now();
         }
+    }
+
+    /// The events of sockets that are polled until nothing happens any more.
+    fn happens(poll: &mut Poll) -> Vec<(bool, bool)> {
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        events.iter().map(|event| (event.is_readable(), event.is_writable())).collect()
+    }
+
+    #[test]
+    fn a_reader_wakes_its_writer_only_if_that_waits_for_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::Unix(dir.path().join("peer.sock"));
+        let listener = listen(&address).unwrap();
+        let mut near = connect(&address).unwrap();
+        let (mut far, _) = retry(|| listener.accept());
+        let (mut poll, token) = (Poll::new().unwrap(), Token(1));
+        near.register(poll.registry(), token).unwrap();
+        assert_eq!(happens(&mut poll), [(false, true)]);
+        let mut pass = |near: &mut Box<dyn Stream>| {
+            near.write_all(b"heartbeat").unwrap();
+            far.read_exact(&mut [0; 9]).unwrap();
+        };
+        pass(&mut near);
+        assert_eq!(happens(&mut poll), [(false, true)], "the kernel says that there is room");
+        near.watch(poll.registry(), token, Watch::Reads).unwrap();
+        pass(&mut near);
+        assert_eq!(happens(&mut poll), []);
+        near.watch(poll.registry(), token, Watch::All).unwrap();
+        assert_eq!(happens(&mut poll), [(false, true)], "there was room before");
+        near.watch(poll.registry(), token, Watch::Ends).unwrap();
+        far.write_all(b"answer").unwrap();
+        assert_eq!(happens(&mut poll), []);
+        near.watch(poll.registry(), token, Watch::Reads).unwrap();
+        assert_eq!(happens(&mut poll), [(true, false)], "it came before");
+        near.watch(poll.registry(), token, Watch::Ends).unwrap();
+        drop(far);
+        let mut events = Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.iter().any(|event| event.is_read_closed()), "an end is an event");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! TCP, between nodes of several machines.
 
-use super::{Accepted, Listener, Stream};
+use super::{Accepted, Listener, Stream, Watch};
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -42,6 +42,10 @@ impl Stream for TcpStream {
         // Fails when the connection is gone already; the first read tells.
         let _ = self.set_nodelay(true);
         Source::register(self, registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    fn watch(&mut self, registry: &Registry, token: Token, watch: Watch) -> io::Result<()> {
+        super::watch(self, registry, token, watch)
     }
 
     fn give_up_after(&self, limit: Duration) {

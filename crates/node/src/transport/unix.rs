@@ -1,6 +1,6 @@
 //! Unix sockets, between nodes of one machine. One whose other end is another user's is refused.
 
-use super::{Accepted, Listener, Stream};
+use super::{Accepted, Listener, Stream, Watch};
 use mio::event::Source;
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -60,6 +60,10 @@ impl Listener for UnixListener {
 impl Stream for UnixStream {
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         Source::register(self, registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    fn watch(&mut self, registry: &Registry, token: Token, watch: Watch) -> io::Result<()> {
+        super::watch(self, registry, token, watch)
     }
 
     /// The kernel itself carries the bytes: there is nothing to wait for.

@@ -19,8 +19,10 @@ pub mod spin;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often nodes tell each other their state.
+/// How often a node looks at its own state, and tells the others when it has changed,
 pub const PULSE_EVERY: Duration = Duration::from_millis(100);
+/// and when it has not: twice in the time after which a connection counts as silent.
+pub const PULSE_UNCHANGED_EVERY: Duration = Duration::from_millis(300);
 
 /// The name of the fault of a server that has ended and is not back.
 pub const SERVER_ENDED: &str = "server_ended";

@@ -1,6 +1,8 @@
 //! Proposes entries, and does the duties of consensus.
 
 use super::Replica;
+use super::health::{ANSWER as STATE_ANSWER, STATE};
+use super::pulse::PULSE;
 use crate::agreement::deferred_sync::LONGEST;
 use crate::agreement::lead::Lead;
 use crate::environment::{Environment, PeerEvent};
@@ -13,12 +15,15 @@ use bytes::Bytes;
 use skein_arena::layout::state;
 use skein_log::{
     Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame, majority,
+    wire,
 };
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A leader listens to its peers for so long after anything but routine: what they say next may be waited for.
+const CALM: Duration = Duration::from_millis(50);
 /// The bytes per read of the log for a server that is behind.
 const REFILL_BYTES: usize = 1 << 20;
 /// A thread with other work does not wait for a disk that takes longer than this, twice within [`SLOW_FOR`],
@@ -33,6 +38,9 @@ impl<E: Environment> Replica<E> {
         let mut moved = false;
         for event in events.drain(..) {
             moved |= !matches!(event, PeerEvent::Frame(..));
+            if !is_routine(&event) {
+                self.stirred = self.now;
+            }
             match event {
                 PeerEvent::Joined(hello) => {
                     self.health.neighbours.connected(hello.replica, true, self.now);
@@ -116,6 +124,15 @@ impl<E: Environment> Replica<E> {
     #[must_use]
     pub fn serves(&self) -> bool {
         self.lead.as_ref().is_some_and(Lead::serves) && self.hearing.is_none()
+    }
+
+    /// Whether nothing of what peers say now is waited for: this replica leads, no entry in flight is waited for, and for a while they said only what they say all
+    /// the time. What comes is heard at the end of the rest, which is the next heartbeat at the latest.
+    pub(super) fn peers_may_wait(&self) -> bool {
+        self.serves()
+            && self.lead.as_ref().is_some_and(Lead::is_settled)
+            && self.standstill.is_none()
+            && self.now.saturating_sub(self.stirred) >= CALM
     }
 
     pub(super) fn has_inputs(&self) -> bool {
@@ -266,7 +283,13 @@ impl<E: Environment> Replica<E> {
             self.log_was_reset(base.index);
         }
         for message in &batch.messages {
-            if !self.env.send(message.to, frame::KIND_RAFT, &message.bytes) {
+            let (to, kind) = (message.to, frame::KIND_RAFT);
+            let queued = if message.may_wait {
+                self.env.send_later(to, kind, &message.bytes)
+            } else {
+                self.env.send(to, kind, &message.bytes)
+            };
+            if !queued {
                 self.consensus.report_unreachable(message.to);
             }
         }
@@ -543,6 +566,7 @@ impl<E: Environment> Replica<E> {
 
     /// Leads from now on, in the term of `lead`.
     pub(super) fn begin_lead(&mut self, lead: Lead) {
+        self.consensus.unhurried_up_to(LogIndex(0));
         self.gateway.begin_term(lead.term());
         self.pulse.begin_term(self.now);
         self.rounds = crate::verdicts::rounds::Rounds::default();
@@ -673,6 +697,15 @@ impl<E: Environment> Replica<E> {
             Due::After(left) => Some(self.now + left),
             Due::Bubble(_) | Due::Clock | Due::Findings => Some(self.now),
         }
+    }
+}
+
+/// Whether peers say this all the time, and nobody waits until it is heard.
+fn is_routine(event: &PeerEvent) -> bool {
+    match event {
+        PeerEvent::Frame(_, frame::KIND_RAFT, bytes) => wire::is_heartbeat_answer(bytes),
+        PeerEvent::Frame(_, kind, _) => [STATE, STATE_ANSWER, PULSE].contains(kind),
+        PeerEvent::Joined(_) | PeerEvent::Lost(_) => false,
     }
 }
 

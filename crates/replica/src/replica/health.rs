@@ -6,7 +6,7 @@ use crate::health::disk::Disk;
 use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
 use crate::health::spin::Spin;
-use crate::health::{Fault, PULSE_EVERY};
+use crate::health::{Fault, PULSE_EVERY, PULSE_UNCHANGED_EVERY};
 use skein_log::PeerStatus;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
@@ -35,6 +35,10 @@ pub(super) struct Health {
     /// What its server's runtime said of the disk of the private layer, until the server is in step again.
     pub layer: Option<String>,
     next: Duration,
+    /// What the others were told last, and when.
+    told: Option<((u64, bool), Duration)>,
+    /// Peers that await the answer to their pulse: its stamp, and when it came.
+    unanswered: Vec<(ReplicaId, u64, Duration)>,
     /// Since when this replica has led.
     pub led_since: Option<Duration>,
     /// The last time that leadership was handed over, or that this was tried.
@@ -53,8 +57,10 @@ impl Health {
 impl<E: Environment> Replica<E> {
     /// The current faults of this replica.
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let half = Duration::from_millis(self.config.tuning.election_timeout_ms / 2);
-        let links = self.health.neighbours.faults(half, self.now);
+        // A leader that has nothing to do hears what peers say a heartbeat later.
+        let tuning = &self.config.tuning;
+        let slow = Duration::from_millis(tuning.election_timeout_ms / 2 + tuning.heartbeat_ms);
+        let links = self.health.neighbours.faults(slow, self.now);
         let full = self.disk_is_full().then(|| Fault::new("disk_full", self.full_disk()));
         let disk = full.or_else(|| self.health.disk.fault(self.now));
         let ended = self.ended_fault();
@@ -139,9 +145,17 @@ impl<E: Environment> Replica<E> {
         self.watch_server();
         let unfit = self.unfit();
         let executed = self.survived().0;
-        let stamp = self.now.as_micros() as u64;
-        let words = [executed, u64::from(unfit.is_some()), stamp];
-        self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+        let state = (executed, unfit.is_some());
+        if self
+            .health
+            .told
+            .is_none_or(|(told, at)| told != state || self.now >= at + PULSE_UNCHANGED_EVERY)
+        {
+            self.health.told = Some((state, self.now));
+            let stamp = self.now.as_micros() as u64;
+            let words = [executed, u64::from(unfit.is_some()), stamp];
+            self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+        }
         if let Some(why) = unfit
             && self.lead.is_some()
         {
@@ -219,7 +233,16 @@ impl<E: Environment> Replica<E> {
             return;
         };
         self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
-        self.env.send(peer, ANSWER, &stamp.to_le_bytes());
+        self.health.unanswered.push((peer, stamp, self.now));
+    }
+
+    /// Answers the peers' pulses: together with what is sent at a tick anyway, as no answer is worth a wake-up of its own on the other side. The time that one has
+    /// waited here is added to its stamp, so the other side does not count it.
+    pub(super) fn answer_states(&mut self) {
+        for (peer, stamp, came) in self.health.unanswered.drain(..) {
+            let waited_us = self.now.saturating_sub(came).as_micros() as u64;
+            self.env.send(peer, ANSWER, &stamp.saturating_add(waited_us).to_le_bytes());
+        }
     }
 
     /// Another replica answered the pulse of `stamp`.

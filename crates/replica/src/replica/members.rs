@@ -162,6 +162,11 @@ impl<E: Environment> Replica<E> {
         }
         self.env.flush(self.now);
         self.health.neighbours.set(peers.keys().copied(), self.now);
+        // One that connected before this replica knew it as a member.
+        let connected: Vec<_> = self.env.connected().collect();
+        for peer in connected {
+            self.health.neighbours.connected(peer, true, self.now);
+        }
         let peers = peers.into_iter().collect();
         self.env.set_peers(peers, (!joins).then_some(since), self.now);
     }

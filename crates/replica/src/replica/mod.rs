@@ -78,9 +78,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use upgrade::Upgrades;
 
-/// A turn counts no more than this and one: the others' silence is known only while this thread runs. Otherwise a thread that waited for a busy machine's processor
-/// would take its own pause for theirs.
+/// A turn that begins late counts no more ticks than this and one: the others' silence is known only while this thread runs. Otherwise a thread that waited for a busy
+/// machine's processor would take its own pause for theirs.
 const MAX_TICKS: u32 = 2;
+/// A rest lasts no longer than this and one: two heartbeats, so a follower that hears its leader is woken by nothing else. All of them count if it ends in time.
+const REST_TICKS: u32 = 5;
 /// While the server runs, its output is fetched at least this often.
 const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
@@ -170,6 +172,8 @@ pub struct Rest {
     pub until: Option<Duration>,
     /// Until exactly then.
     pub precise: Option<Duration>,
+    /// What peers say need not end it: it is to be heard at its end.
+    pub peers_wait: bool,
 }
 
 impl Rest {
@@ -192,6 +196,10 @@ pub struct Replica<E: Environment> {
     members: Members,
     now: Duration,
     next_tick: Duration,
+    /// When the last rest was to end.
+    rested_until: Duration,
+    /// The last time that peers said anything but routine, or were asked for it.
+    stirred: Duration,
     /// Ticks were counted in this turn.
     ticked: bool,
     /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
@@ -309,6 +317,8 @@ impl<E: Environment> Replica<E> {
             members,
             now: Duration::ZERO,
             next_tick: TICK,
+            rested_until: Duration::ZERO,
+            stirred: Duration::ZERO,
             ticked: false,
             hearing: None,
             handed: consensus.applied(),
@@ -529,7 +539,9 @@ impl<E: Environment> Replica<E> {
         if !self.ticked {
             return;
         }
-        self.next_tick = self.next_tick.max(self.now.saturating_sub(MAX_TICKS * TICK));
+        let late = self.now >= self.rested_until + TICK;
+        let most = if late { MAX_TICKS } else { REST_TICKS };
+        self.next_tick = self.next_tick.max(self.now.saturating_sub(most * TICK));
         for _ in 1..self.consensus.ticks_left() {
             if self.next_tick > self.now {
                 break;
@@ -546,6 +558,7 @@ impl<E: Environment> Replica<E> {
         self.tend_health();
         self.tell_target();
         self.beat();
+        self.answer_states();
         while self.next_tick <= self.now {
             self.next_tick += TICK;
             self.consensus.tick();
@@ -554,7 +567,7 @@ impl<E: Environment> Replica<E> {
 
     /// When the next tick that may have an effect is due, or the first of as many as one turn counts.
     fn tick_wake(&self) -> Duration {
-        self.next_tick + (self.consensus.ticks_left() - 1).min(MAX_TICKS) * TICK
+        self.next_tick + (self.consensus.ticks_left() - 1).min(REST_TICKS) * TICK
     }
 
     /// Handles a result or a request.
@@ -647,7 +660,8 @@ impl<E: Environment> Replica<E> {
     pub fn rest(&mut self) -> Option<Rest> {
         let mut rest = Rest::default();
         if !self.members.alone {
-            rest.at(Some(self.tick_wake()));
+            self.rested_until = self.tick_wake();
+            rest.at(Some(self.rested_until));
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
@@ -695,6 +709,7 @@ impl<E: Environment> Replica<E> {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));
         }
+        rest.peers_wait = self.peers_may_wait();
         Some(rest)
     }
 }

@@ -1,7 +1,7 @@
 //! Entries that nobody waits for ([`crate::agreement::unhurried`]): when a leader defers them, and what ends that.
 //!
 //! ```text
-//! leader:   append (clock entry) --> followers keep it in memory; its own server executes it
+//! leader:   append (clock entry, with the next heartbeat at the latest) --> followers keep it in memory; its own server executes it
 //!           ... more of them ...
 //!           sync (index)         --> followers sync and acknowledge; the commit follows
 //! ```
@@ -109,6 +109,7 @@ impl<E: Environment> Replica<E> {
     /// Hands leadership over: the other one must have all entries. False if this replica does not lead or `to` has no vote.
     pub(super) fn hand_leadership_to(&mut self, to: ReplicaId) -> bool {
         self.hurry();
+        self.stirred = self.now;
         self.consensus.transfer_leadership(to)
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Idle {
     since_us: Option<u64>,
     /// The syncs of each replica's log.
     syncs: BTreeMap<u64, u64>,
+    /// The wake-ups of each node.
+    wakes: BTreeMap<u64, u64>,
     pub(super) said_after_us: u64,
 }
 
@@ -26,6 +28,16 @@ impl Idle {
         if self.since_us.is_some() {
             *self.syncs.entry(id).or_default() += 1;
         }
+    }
+
+    pub(super) fn woke(&mut self, id: u64) {
+        if self.since_us.is_some() {
+            *self.wakes.entry(id).or_default() += 1;
+        }
+    }
+
+    pub(super) fn most_wakes(&self) -> u64 {
+        self.wakes.values().copied().max().unwrap_or_default()
     }
 
     pub(super) fn most_syncs(&self) -> u64 {

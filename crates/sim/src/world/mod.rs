@@ -86,6 +86,8 @@ pub struct Report {
     pub lag_us: u64,
     /// The most syncs of one replica's log while nobody asked, and how long that was, in us.
     pub idle_syncs: u64,
+    /// The most wake-ups of one node in that time.
+    pub idle_wakes: u64,
     /// How long that was, in us.
     pub idle_us: u64,
     /// The longest time meanwhile from the execution of a timer that said something until that left, in us.
@@ -398,6 +400,7 @@ impl World {
                 leader: self.leader().unwrap_or_default(),
                 lag_us: self.lag.longest_us,
                 idle_syncs: self.idle.most_syncs(),
+                idle_wakes: self.idle.most_wakes(),
                 idle_us: self.idle.took_us(self.now_us),
                 said_after_us: self.idle.said_after_us,
                 broken: self.broken,

@@ -141,8 +141,10 @@ impl World {
         env.heard.extend(
             frames.into_iter().map(|(kind, payload)| PeerEvent::Frame(peer, kind, payload)),
         );
+        // A node that rests so hears it when its rest ends.
+        let waits = process.peers_wait && process.wakes_at.is_some_and(|at| at > now);
         self.network.heard_us.insert((from, to), now);
-        self.round(to)
+        if waits { Ok(()) } else { self.round(to) }
     }
 
     pub(super) fn heal(&mut self) {

@@ -160,6 +160,7 @@ impl World {
             return Ok(());
         }
         self.read_clock(id);
+        self.idle.woke(id);
         let mut rounds = 0;
         let rest = loop {
             rounds += 1;
@@ -184,6 +185,8 @@ impl World {
             if let Some(wait) = wait {
                 break Some((wait, false));
             }
+            let peers_wait = rest.is_some_and(|rest| rest.peers_wait) && wait.is_none();
+            self.at(id).process.as_mut().expect("it runs").peers_wait = peers_wait;
             if let Some(rest) = rest.filter(|_| ready.is_empty()) {
                 break rest
                     .until
