@@ -26,6 +26,7 @@ mod health;
 mod images;
 mod inputs;
 mod kinds;
+mod left;
 mod lifecycle;
 pub mod members;
 mod outgoing;
