@@ -5,7 +5,7 @@ use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use super::roots::ROOT;
 use super::unhurried::SYNC;
-use super::{Replica, members};
+use super::{Replica, elsewhere, members};
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
 use crate::modes::Recorded;
@@ -143,6 +143,8 @@ impl<E: Environment> Replica<E> {
             }
             (members::ASK, ..) => self.peer_requests(peer, bytes),
             (members::ANSWER, ..) => self.request_answered(peer, bytes),
+            (elsewhere::ASK, ..) => self.peer_asks(peer, bytes),
+            (elsewhere::ANSWER, ..) => self.peer_answers(peer, bytes),
             (ROOT, Some(index), Some(root)) => self.peer_root(peer, LogIndex(index), root),
             _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),

@@ -7,6 +7,7 @@
 //! The leader proposes each step: when a majority's servers have ended in the same way, when its own server of the new edition has come up, or when the time for one of these
 //! is over. Times are each leader's own; what follows from them is in the log.
 
+use super::elsewhere::Asker;
 use super::lifecycle::EXIT_WAIT;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
@@ -33,6 +34,8 @@ pub struct Wanted {
     pub wait: Duration,
     /// The signal that asks them to end.
     pub signal: u8,
+    /// The number of the edition that it was made from.
+    pub from: u64,
 }
 
 /// Its entry, and the number of the edition.
@@ -125,12 +128,11 @@ impl Upgrades {
 
 impl<E: Environment> Replica<E> {
     /// Proposes that the servers end, for an edition to follow. Answers when that is committed.
-    pub(super) fn ask_for_upgrade(&mut self, wanted: Wanted, reply: Reply) {
+    pub(super) fn begin_upgrade(&mut self, wanted: Wanted, asker: Asker<(u64, u64)>) {
         let number = self.upgrades.editions.next_number();
         match self.propose_upgrade(wanted, number) {
-            Ok(index) => self.upgrade_asked.push((index, number, reply)),
-            // The requester may be gone.
-            Err(why) => drop(reply.send(Err(why))),
+            Ok(index) => self.upgrade_asked.push((index, number, asker)),
+            Err(why) => self.answer_upgrade(asker, Err(why)),
         }
     }
 
@@ -143,6 +145,13 @@ impl<E: Environment> Replica<E> {
         }
         if let Some(why) = self.upgrade_is_under_way() {
             return Err(why);
+        }
+        let current = self.upgrades.editions.current().number;
+        if wanted.from != current {
+            return Err(format!(
+                "it was made from edition {}, and edition {current} is there by now: try again, or on the leader's host",
+                wanted.from
+            ));
         }
         if self.consensus.members().iter().any(|member| !member.votes) {
             return Err(
