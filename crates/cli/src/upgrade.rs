@@ -119,8 +119,13 @@ fn change(args: &UpgradeArgs) -> Result<Change, Failure> {
     let texts = |words: &[std::ffi::OsString]| {
         words.iter().map(|word| text(word)).collect::<Result<Vec<_>, _>>()
     };
-    let mut change =
-        Change { env: args.env.clone(), files: args.files, skein: args.skein, ..Change::default() };
+    let mut change = Change { files: args.files, skein: args.skein, ..Change::default() };
+    for (name, value) in &args.env {
+        match value {
+            Some(value) => change.env.push((name.clone(), value.clone())),
+            None => change.unset.push(name.clone()),
+        }
+    }
     if let Some((program, words)) = args.program.split_first() {
         (change.program, change.args) = (Some(text(program)?), Some(texts(words)?));
     } else if let Some(words) = &args.args {

@@ -109,7 +109,12 @@ fn arguments_environment_and_program_change_and_the_data_stay() {
     let (status, _) = redis.real.cluster.status();
     let about = status["replicas"][0]["edition"]["about"].as_str().unwrap();
     assert!(about.contains("WHO"), "{about}");
-    let output = redis.upgrade(&[]);
+    redis.does(&["--env", "WHO"]);
+    redis.wait_edition(4);
+    let (status, _) = redis.real.cluster.status();
+    let about = status["replicas"][0]["edition"]["about"].as_str().unwrap();
+    assert!(!about.contains("WHO"), "{about}");
+    let output = redis.upgrade(&["--env", "WHO"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("nothing to change"));
     assert_eq!(output.status.code(), Some(0));
     // The host needs neither program any more; the first command is known.
@@ -117,7 +122,7 @@ fn arguments_environment_and_program_change_and_the_data_stay() {
     redis.real.kill_all_and_run_again();
     redis.real.cluster.wait_ready();
     redis.real.cluster.wait_said("its command is '");
-    redis.wait_edition(3);
+    redis.wait_edition(4);
     redis.assert_all_there("11534336");
     // One that it never had is refused.
     redis.real.cluster.signal(Signal::SIGINT);
