@@ -95,7 +95,11 @@ fn newest(status: &Value, replica: u64) -> u64 {
 fn standby_loses_its_leader_again_and_again_and_no_write() {
     let kills = std::env::var("SKEIN_KILLS").map_or(KILLS, |n| n.parse().unwrap());
     let (real, load) = start(&["--mode", "standby"]);
-    let status = wait_led_by(&real, 1);
+    // Replica 2 may have led first.
+    let status = wait_for("replica 2 to rest", || {
+        let status = wait_led_by(&real, 1);
+        (Cluster::replica(&status, 2)["state"] == "passive").then_some(status)
+    });
     assert_eq!(status["mode"], "standby");
     for (id, kind, state) in
         [(1, "active", "running"), (2, "passive", "passive"), (3, "witness", "witness")]
