@@ -210,11 +210,14 @@ impl Editions {
             .for_each(|asked| asked.signal = signal);
     }
 
-    /// The log was replaced by what follows the entry `known`: nothing is known of editions before, but that of servers there, if a replica has that in an image.
-    pub fn continue_after(&mut self, known: LogIndex, first: Option<Edition>) {
+    /// The log was replaced by what follows the entry `known`: nothing is known of editions before, but that of servers there, if a replica has that in an image. On `files`
+    /// that servers left, what asked them to end is not at its end.
+    pub fn continue_after(&mut self, known: LogIndex, first: Option<Edition>, files: bool) {
         if known > self.known {
             let first = first.unwrap_or_else(|| (**self.current()).clone());
-            *self = Self::after(known, first);
+            let mut asked = std::mem::take(&mut self.asked);
+            asked.retain(|asked| files && asked.at.0 > first.since);
+            *self = Self { asked, ..Self::after(known, first) };
         }
     }
 
@@ -288,7 +291,9 @@ impl Editions {
             });
         }
         let asked = self.asked.iter().rfind(|asked| asked.number == number)?;
-        Some(if asked.given_up.is_some() { Outcome::GivenUp } else { Outcome::Ending })
+        // Of one behind which another began, what became of it went with the log: it did not begin.
+        let over = asked.given_up.is_some() || self.begun_behind(asked.at.0).is_some();
+        Some(if over { Outcome::GivenUp } else { Outcome::Ending })
     }
 
     /// The results of all upgrades that the log still has, with the editions' numbers. One that begins a former edition again is none.
@@ -397,11 +402,14 @@ mod tests {
         // Its log is replaced by a later one: what was under way there is over.
         note(&mut editions, 52, 4, Upgrade::Asked, &PLAN("four"));
         let fourth = Edition { number: 4, since: 55, about: "four".into() };
-        editions.continue_after(LogIndex(51), Some(Edition::default()));
+        editions.continue_after(LogIndex(51), Some(Edition::default()), false);
         assert!(editions.under_way().is_some(), "it is known up to a later entry");
-        editions.continue_after(LogIndex(60), Some(fourth));
+        let third = (*editions.first).clone();
+        editions.continue_after(LogIndex(56), Some(third), true);
+        assert!(editions.under_way().is_some(), "the servers ended there for it");
+        editions.continue_after(LogIndex(60), Some(fourth), false);
         assert!(editions.under_way().is_none() && editions.current().since == 55);
-        editions.continue_after(LogIndex(70), None);
+        editions.continue_after(LogIndex(70), None, false);
         assert_eq!(editions.next_number(), 5);
         assert!(Plan::decode(&PLAN("x").encode()).is_some_and(|plan| plan == PLAN("x")));
         let listens = |port| [SockAddr::v4([0; 4], port)].into();

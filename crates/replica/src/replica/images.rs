@@ -766,6 +766,8 @@ impl<E: Environment> Replica<E> {
         tracing::info!(event = "log_reset", index = index.0);
         self.images.need = None;
         self.upgrades.continue_behind(&self.images.kept, index);
+        // What ended before is the past, but an end on whose files the next edition begins.
+        self.ends_before(if self.images.has_ended_at(index) { index } else { index.next() });
         self.started = true;
         self.slot.forgive();
         if self.slot.can_be_fed() {

@@ -79,7 +79,8 @@ impl Upgrades {
         let image = kept.iter().find(|image| image.index() >= base);
         let known = image.map_or(base, Image::index);
         let edition = image.map(|image| image.state.edition.clone());
-        self.editions.continue_after(known, edition);
+        let files = image.is_some_and(|image| image.state.ended.is_some());
+        self.editions.continue_after(known, edition, files);
     }
 
     /// Reads what the log says, as far as it was known to be committed before: that is not handed out again.
@@ -248,7 +249,9 @@ impl<E: Environment> Replica<E> {
         let editions = &self.upgrades.editions;
         let since = editions.at(end.0).since;
         let proves = |step| matches!(step, UnderWay::Proving(begun) if begun.at.0 == since);
-        editions.begun_behind(since).is_some()
+        // Of a log that begins behind the end, files say so that were left there.
+        self.images.has_ended_at(end.0)
+            || editions.begun_behind(since).is_some()
             || editions.asked_before(since, end.0).is_some()
             || editions.under_way().is_some_and(proves)
     }
