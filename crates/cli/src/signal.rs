@@ -1,14 +1,14 @@
 //! `skein signal`: sends a signal to the server through the log, so that every replica gets it at the same point.
 //!
-//! Asks the leader, and returns when its server has executed the entry. If the leader is lost meanwhile, the signal may or may not have arrived:
-//! the command says so and does not try again, because a signal that is sent twice may do its work twice.
+//! Asks the leader, or a node here that passes it on, and returns when that one's server has executed the entry. If the leader is lost meanwhile, the signal may or may not have
+//! arrived: the command says so and does not try again, because a signal that is sent twice may do its work twice.
 
 use std::time::{Duration, Instant};
 
 use crate::admin::{self, AdminError};
 use crate::args::SignalArgs;
 use crate::failure::Failure;
-use crate::instance::{self, NodeFiles};
+use crate::instance::{self, NodeFiles, State};
 use crate::run::poll;
 use crate::status::state_of;
 
@@ -25,7 +25,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
     let fail = |why: String, fix: &str| Failure::new(format!("cluster {}", state.name), why, fix);
     let limit = Instant::now() + PATIENCE;
     let (node, term, index) = loop {
-        if let Some((node, term)) = leader(&state.nodes) {
+        if let Some((node, term)) = asked(&state) {
             match admin::post(&node.admin, &format!("/signal/{}", args.signal), LIMIT) {
                 Ok(index) => {
                     let index: u64 = String::from_utf8_lossy(&index).trim().parse().unwrap_or(0);
@@ -43,15 +43,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
             }
         }
         if Instant::now() > limit {
-            let here = state.nodes.len();
-            return Err(if here < state.replicas {
-                fail(
-                    "the leader is on another machine, or there is none".into(),
-                    "run 'skein signal' there; 'skein status' names the leader",
-                )
-            } else {
-                fail("no leader serves".into(), "see 'skein status'")
-            });
+            return Err(fail("no leader serves".into(), "see 'skein status'"));
         }
         std::thread::sleep(PAUSE);
     };
@@ -68,7 +60,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
         if lost || Instant::now() > limit {
             return Err(fail(
                 format!(
-                    "replica {} led and was lost: the signal may have been sent or not",
+                    "the leader that replica {} knew was lost: the signal may have been sent or not",
                     node.id
                 ),
                 "look at the server before you send it again",
@@ -78,10 +70,13 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
     }
 }
 
-/// The node here that leads and serves, and its term.
-pub(crate) fn leader(nodes: &[NodeFiles]) -> Option<(&NodeFiles, u64)> {
-    nodes.iter().find_map(|node| {
+/// Whom to ask, and its term: the node here that leads; where the leader is on another machine, one that knows it.
+pub(crate) fn asked(state: &State) -> Option<(&NodeFiles, u64)> {
+    let known = state.nodes.iter().filter_map(|node| {
         let status = poll::status(&node.admin, LIMIT)?;
-        (status.replica.role == "leader").then_some((node, status.term))
-    })
+        let leads = status.replica.role == "leader";
+        status.leader.is_some().then_some((leads, node, status.term))
+    });
+    let (leads, node, term) = known.max_by_key(|(leads, ..)| *leads)?;
+    (leads || state.nodes.len() < state.replicas).then_some((node, term))
 }

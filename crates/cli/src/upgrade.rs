@@ -1,6 +1,6 @@
 //! `skein upgrade`: gives the server another program, other arguments, another environment or the host's newer files, and keeps its data.
 //!
-//! Asks the leader, and follows what the replicas' logs say until the new server is up, or the former one is back. Ctrl-C ends the command, not the upgrade.
+//! Asks the leader, or a node here that makes the new base and passes the request on, and follows what the replicas' logs say until the new server is up, or the former one is back. Ctrl-C ends the command, not the upgrade.
 //!
 //! Exit codes: 0 the new server is up, or there was nothing to change; 1 undone or given up: the server is as before; 2 refused, or it cannot be told; 3 no such
 //! cluster.
@@ -119,8 +119,13 @@ fn change(args: &UpgradeArgs) -> Result<Change, Failure> {
     let texts = |words: &[std::ffi::OsString]| {
         words.iter().map(|word| text(word)).collect::<Result<Vec<_>, _>>()
     };
-    let mut change =
-        Change { env: args.env.clone(), files: args.files, skein: args.skein, ..Change::default() };
+    let mut change = Change { files: args.files, skein: args.skein, ..Change::default() };
+    for (name, value) in &args.env {
+        match value {
+            Some(value) => change.env.push((name.clone(), value.clone())),
+            None => change.unset.push(name.clone()),
+        }
+    }
     if let Some((program, words)) = args.program.split_first() {
         (change.program, change.args) = (Some(text(program)?), Some(texts(words)?));
     } else if let Some(words) = &args.args {
@@ -129,13 +134,13 @@ fn change(args: &UpgradeArgs) -> Result<Change, Failure> {
     Ok(change)
 }
 
-/// Has the leader begin it.
+/// Has it begun.
 fn begin(state: &State, question: &Question) -> Result<Begun, Failure> {
     let fail = |why: String, fix: &str| Failure::new(format!("cluster {}", state.name), why, fix);
     let question = serde_json::to_string(question).expect("plain values have a JSON form");
     let limit = Instant::now() + PATIENCE;
     loop {
-        if let Some((node, _)) = signal::leader(&state.nodes) {
+        if let Some((node, _)) = signal::asked(state) {
             match admin::post_json(&node.admin, "/upgrade", &question, MAKES) {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer).map_err(|error| {
@@ -156,14 +161,7 @@ fn begin(state: &State, question: &Question) -> Result<Begun, Failure> {
             }
         }
         if Instant::now() > limit {
-            return Err(if state.nodes.len() < state.replicas {
-                fail(
-                    "the leader is on another machine, or there is none".into(),
-                    "run 'skein upgrade' there; 'skein status' names the leader",
-                )
-            } else {
-                fail("no leader serves".into(), "see 'skein status'")
-            });
+            return Err(fail("no leader serves".into(), "see 'skein status'"));
         }
         std::thread::sleep(PAUSE);
     }

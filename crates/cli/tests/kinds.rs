@@ -5,11 +5,13 @@
 
 mod common;
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::assert_line;
-use common::cluster::{Cluster, wait_for_or};
+use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
@@ -93,7 +95,11 @@ fn newest(status: &Value, replica: u64) -> u64 {
 fn standby_loses_its_leader_again_and_again_and_no_write() {
     let kills = std::env::var("SKEIN_KILLS").map_or(KILLS, |n| n.parse().unwrap());
     let (real, load) = start(&["--mode", "standby"]);
-    let status = wait_led_by(&real, 1);
+    // Replica 2 may have led first.
+    let status = wait_for("replica 2 to rest", || {
+        let status = wait_led_by(&real, 1);
+        (Cluster::replica(&status, 2)["state"] == "passive").then_some(status)
+    });
     assert_eq!(status["mode"], "standby");
     for (id, kind, state) in
         [(1, "active", "running"), (2, "passive", "passive"), (3, "witness", "witness")]
@@ -148,8 +154,85 @@ fn standby_loses_its_leader_again_and_again_and_no_write() {
         at(90),
         at(100)
     );
-    let log = std::fs::read_to_string(real.cluster.place.path("data/node-2/node.log")).unwrap();
+    let log = fs::read_to_string(real.cluster.place.path("data/node-2/node.log")).unwrap();
     assert!(log.contains(r#""event":"restoring""#), "it continued from images");
+    let said = real.cluster.said();
+    assert!(!said.contains("diverged"), "{said}");
+}
+
+/// redis that saves its data when it ends, of which one replica has a server at a time, under load.
+fn start_saving() -> (Real, Load, PathBuf) {
+    let (place, port) = (Place::new(), free_port());
+    let dir = place.path("redis");
+    fs::create_dir(&dir).unwrap();
+    let text = format!("port {port}\nsave 3600 1\nmaxmemory 64mb\ndir {}\n", dir.display());
+    let conf = dir.join("redis.conf");
+    fs::write(&conf, text).unwrap();
+    let server = vec!["/usr/bin/redis-server".to_owned(), conf.to_str().unwrap().to_owned()];
+    let real = Real::serve(place, port, &["--mode", "standby"], server);
+    let at: SocketAddr = ([127, 0, 0, 1], port).into();
+    (real, Load::start(CLIENTS, vec![at], || {}), conf)
+}
+
+/// Upgrades, and kills a leader of these when its node's log has a new line with `moment`.
+#[track_caller]
+fn upgrade(real: &Real, words: &[&str], kill_at: Option<(u64, &str)>) {
+    let leader = kill_at.map(|(leader, moment)| {
+        let log = real.cluster.place.path(&format!("data/node-{leader}/node.log"));
+        let count = move || fs::read_to_string(&log).unwrap().matches(moment).count();
+        let before = count();
+        (leader, move || count() > before)
+    });
+    let run = || {
+        real.cluster
+            .place
+            .run(&[&["upgrade", "--name", "t", "--json", "--wait", "30"], words].concat())
+    };
+    let output = std::thread::scope(|scope| {
+        let upgraded = scope.spawn(run);
+        if let Some((leader, has_come)) = &leader {
+            let (status, _) = real.cluster.status();
+            let pid = Cluster::replica(&status, *leader)["node_pid"].clone();
+            wait_for_or("the moment", || real.cluster.evidence(), || has_come().then_some(()));
+            end(&pid);
+        }
+        upgraded.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", real.cluster.evidence());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["outcome"], "kept", "{report}");
+}
+
+#[test]
+fn an_upgrade_of_standby_under_load_loses_no_write_when_leaders_die() {
+    let (real, load, conf) = start_saving();
+    let conf = conf.to_str().unwrap();
+    wait_led_by(&real, 1);
+    // Its arguments; the only server is lost, and the passive replica's takes its place.
+    upgrade(&real, &["--args", conf, "--maxmemory", "65mb"], None);
+    wait_led_by(&real, 1);
+    upgrade(&real, &["--args", conf, "--maxmemory", "66mb"], Some((1, "\"server_ended\"")));
+    wait_led_by(&real, 1);
+    // Another program, and the leader dies when its new server has begun.
+    let program = Path::new(conf).with_file_name("other-server");
+    fs::copy("/usr/bin/redis-server", &program).unwrap();
+    let program = program.to_str().unwrap();
+    upgrade(&real, &["--", program, conf, "--maxmemory", "67mb"], Some((1, "\"step\":\"Begun")));
+    fs::remove_file(program).unwrap();
+    let status = wait_led_by(&real, 1);
+    for id in 1..=3 {
+        assert_eq!(Cluster::replica(&status, id)["edition"]["number"], 4, "{status:#}");
+    }
+    let began = Instant::now();
+    end(&Cluster::replica(&status, 1)["node_pid"]);
+    outage(&real, &load, began);
+    wait_led_by(&real, 1);
+    let books = load.end();
+    assert_kept(&real, &books);
+    let mut redis = Redis::connect(real.port(), ANSWER).unwrap();
+    let said = redis.ask(&["CONFIG", "GET", "maxmemory"]).unwrap().text();
+    assert!(said.contains(&(67 << 20).to_string()), "{said}");
     let said = real.cluster.said();
     assert!(!said.contains("diverged"), "{said}");
 }

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::cluster::ask_once;
-use common::machine::{Machine, PORT, SERVER_PORT};
+use common::machine::{Machine, NAME, PORT, SERVER_PORT};
 use common::{Place, guest_server};
 use serde_json::Value;
 
@@ -128,5 +128,78 @@ fn three_hosts() {
     let logs = String::from_utf8(machine.skein(1, &["logs"]).stdout).unwrap();
     assert!(logs.contains("node 1 | "), "{logs}");
 
+    machine.stop();
+}
+
+/// Runs a command on a host, which must succeed.
+#[track_caller]
+fn does(machine: &Machine, id: u64, args: &[&str]) -> String {
+    let output = machine.skein(id, args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", machine.evidence());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the server says to a client of this host.
+#[track_caller]
+fn assert_says(machine: &Machine, id: u64, expected: &str) {
+    machine.wait(&format!("'{expected}' at host {id}"), || {
+        let said =
+            machine.hosts.middle.enter(|| ask_once((format!("10.77.0.{id}").as_str(), PORT), "?"));
+        (said.as_deref() == Some(expected)).then_some(())
+    });
+}
+
+/// A host with a server, one with images only and one with the log only: each of them takes clients, and an operator's commands.
+#[test]
+fn each_host_of_standby_takes_clients_and_commands() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can make network namespaces");
+        return;
+    }
+    let place = Place::new();
+    let server = guest_server(&place, "signal_count").to_str().unwrap().to_string();
+    let mut machine = Machine::new(place, &[server, SERVER_PORT.to_string()]);
+    machine.mode = "standby";
+    machine.found();
+    (1..=3).for_each(|id| machine.start(id));
+    wait_running(&machine, 1);
+    (1..=3).for_each(|id| assert_says(&machine, id, "0 0"));
+    for id in [3, 2] {
+        does(&machine, id, &["signal", "--name", NAME, "SIGUSR1"]);
+    }
+    (1..=3).for_each(|id| assert_says(&machine, id, "2 0"));
+    let said = does(&machine, 3, &["upgrade", "--name", NAME, "--env", "WHO=me"]);
+    assert!(said.contains("edition 2 is up"), "{said}");
+    (1..=3).for_each(|id| assert_says(&machine, id, "0 0"));
+    let said = does(&machine, 2, &["upgrade", "--name", NAME, "--env", "WHO=you"]);
+    assert!(said.contains("edition 3 is up"), "{said}");
+    machine.wait("all hosts to know the edition", || {
+        let number = |id| machine.status(id)["replicas"][0]["edition"]["number"].clone();
+        (1..=3).all(|id| number(id) == 3).then_some(())
+    });
+    does(&machine, 3, &["signal", "--name", NAME, "SIGHUP"]);
+
+    // The host with the server is lost.
+    machine.kill(1);
+    machine.wait("replica 2 to lead", || (machine.status(3)["leader"] == 2).then_some(()));
+    [3, 2].into_iter().for_each(|id| assert_says(&machine, id, "0 1"));
+    does(&machine, 3, &["signal", "--name", NAME, "SIGHUP"]);
+    machine.start(1);
+    wait_running(&machine, 1);
+    machine.wait("replica 1 to lead", || (machine.status(3)["leader"] == 1).then_some(()));
+    (1..=3).for_each(|id| assert_says(&machine, id, "0 2"));
+
+    // A host that has lost everything, and whose configuration names what the server is now, comes back.
+    machine.kill(2);
+    machine.variable = Some(("WHO", "you"));
+    machine.lose(2);
+    machine.start(2);
+    machine.wait("replica 2 to be taken in", || {
+        let row = machine.status(2)["replicas"][0].clone();
+        (row["state"] == "passive" && row["role"] == "follower" && row["edition"]["number"] == 3)
+            .then_some(())
+    });
+    assert_says(&machine, 2, "0 2");
     machine.stop();
 }

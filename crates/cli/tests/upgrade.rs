@@ -109,7 +109,12 @@ fn arguments_environment_and_program_change_and_the_data_stay() {
     let (status, _) = redis.real.cluster.status();
     let about = status["replicas"][0]["edition"]["about"].as_str().unwrap();
     assert!(about.contains("WHO"), "{about}");
-    let output = redis.upgrade(&[]);
+    redis.does(&["--env", "WHO"]);
+    redis.wait_edition(4);
+    let (status, _) = redis.real.cluster.status();
+    let about = status["replicas"][0]["edition"]["about"].as_str().unwrap();
+    assert!(!about.contains("WHO"), "{about}");
+    let output = redis.upgrade(&["--env", "WHO"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("nothing to change"));
     assert_eq!(output.status.code(), Some(0));
     // The host needs neither program any more; the first command is known.
@@ -117,7 +122,7 @@ fn arguments_environment_and_program_change_and_the_data_stay() {
     redis.real.kill_all_and_run_again();
     redis.real.cluster.wait_ready();
     redis.real.cluster.wait_said("its command is '");
-    redis.wait_edition(3);
+    redis.wait_edition(4);
     redis.assert_all_there("11534336");
     // One that it never had is refused.
     redis.real.cluster.signal(Signal::SIGINT);
@@ -174,6 +179,64 @@ fn files_of_the_host_are_taken_over() {
     assert!(files.iter().any(|path| *path == *redis.conf()), "{report}");
     redis.assert_all_there("13631488");
     redis.wait_edition(2);
+}
+
+#[test]
+fn bases_that_nothing_needs_go_at_the_next_start() {
+    let mut redis = Redis::start();
+    for (edition, megabytes) in [(2, "12mb"), (3, "13mb")] {
+        let text = fs::read_to_string(redis.conf()).unwrap();
+        let (before, _) = text.split_once("maxmemory").unwrap();
+        let text = format!("{before}maxmemory {megabytes}\ndir {}\n", redis.dir.display());
+        fs::write(redis.conf(), text).unwrap();
+        redis.does(&["--files"]);
+        redis.wait_edition(edition);
+    }
+    let place = &redis.real.cluster.place;
+    let (dir, log) = (place.path("data/node-1/base"), place.path("data/node-1/node.log"));
+    let bases = move || {
+        let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("index-")).count()
+    };
+    assert_eq!(bases(), 2);
+    // The log forgets both upgrades behind two images, when their servers were compared.
+    let image = || {
+        redis.ask(&["INCR", "image"]);
+        redis.real.wait_agreed();
+        let words = ["checkpoint", "create", "--json", "--name", "t", "--replica", "1"];
+        let output = redis.real.cluster.place.run(&words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}\n{}", redis.real.cluster.evidence());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        wait_for_or(
+            "the image to count",
+            || redis.real.cluster.evidence(),
+            || {
+                redis.ask(&["INCR", "image"]);
+                redis.real.wait_agreed();
+                let (status, _) = redis.real.cluster.status();
+                (Cluster::replica(&status, 1)["images"]["index"] == report["index"]).then_some(())
+            },
+        );
+        report["index"].as_u64().unwrap()
+    };
+    let (first, _) = (image(), image());
+    let forgot = format!("\"index\":{first}");
+    wait_for_or(
+        "the log to forget",
+        || redis.real.cluster.evidence(),
+        || {
+            let text = fs::read_to_string(&log).unwrap();
+            text.lines()
+                .any(|line| line.contains("log_forgot") && line.contains(&forgot))
+                .then_some(())
+        },
+    );
+    assert_eq!(bases(), 2, "they go at a start");
+    redis.real.kill_all_and_run_again();
+    redis.wait_edition(3);
+    redis.assert_all_there(&(13 << 20).to_string());
+    wait_for_or("one base", || redis.real.cluster.evidence(), || (bases() == 1).then_some(()));
 }
 
 #[test]

@@ -97,6 +97,8 @@ pub struct Asked {
     pub number: u64,
     /// The same in full.
     pub plan: Plan,
+    /// The signal by which they are asked; 0 while it is not known.
+    pub signal: u8,
     /// The entry by which that was given up.
     pub given_up: Option<LogIndex>,
 }
@@ -169,12 +171,13 @@ impl Editions {
         match step {
             Upgrade::Asked => {
                 let Some(plan) = Plan::decode(plan) else { return false };
-                self.asked.push(Asked { at, number, plan, given_up: None });
+                self.asked.push(Asked { at, number, plan, signal: 0, given_up: None });
             }
             Upgrade::Begun { after, status } => {
                 let Some(plan) = Plan::decode(plan) else { return false };
-                if self.current().number >= number {
-                    // Two leaders proposed it.
+                // Two leaders proposed it, or one did not know yet that it stays: clients may have been answered since.
+                let stays = || self.begun.last().is_none_or(|begun| begun.kept);
+                if self.current().number >= number || !plan.undoes.is_empty() && stays() {
                     self.void.insert(at);
                     self.known = at;
                     return true;
@@ -196,6 +199,26 @@ impl Editions {
         }
         self.known = at;
         true
+    }
+
+    /// The servers are asked to end by this signal, if they are by this entry.
+    pub fn note_signal(&mut self, at: LogIndex, signal: u8) {
+        self.asked
+            .last_mut()
+            .filter(|asked| asked.at == at)
+            .into_iter()
+            .for_each(|asked| asked.signal = signal);
+    }
+
+    /// The log was replaced by what follows the entry `known`: nothing is known of editions before, but that of servers there, if a replica has that in an image. On `files`
+    /// that servers left, what asked them to end is not at its end.
+    pub fn continue_after(&mut self, known: LogIndex, first: Option<Edition>, files: bool) {
+        if known > self.known {
+            let first = first.unwrap_or_else(|| (**self.current()).clone());
+            let mut asked = std::mem::take(&mut self.asked);
+            asked.retain(|asked| files && asked.at.0 > first.since);
+            *self = Self { asked, ..Self::after(known, first) };
+        }
     }
 
     /// The newest.
@@ -268,7 +291,9 @@ impl Editions {
             });
         }
         let asked = self.asked.iter().rfind(|asked| asked.number == number)?;
-        Some(if asked.given_up.is_some() { Outcome::GivenUp } else { Outcome::Ending })
+        // Of one behind which another began, what became of it went with the log: it did not begin.
+        let over = asked.given_up.is_some() || self.begun_behind(asked.at.0).is_some();
+        Some(if over { Outcome::GivenUp } else { Outcome::Ending })
     }
 
     /// The results of all upgrades that the log still has, with the editions' numbers. One that begins a former edition again is none.
@@ -342,6 +367,21 @@ mod tests {
     }
 
     #[test]
+    fn one_that_stays_is_not_undone_by_a_leader_that_does_not_know_yet() {
+        let mut editions = Editions::default();
+        note(&mut editions, 5, 2, Upgrade::Asked, &PLAN("two"));
+        editions.note_signal(LogIndex(5), 15);
+        editions.note_signal(LogIndex(6), 9);
+        assert_eq!(editions.asked_before(0, LogIndex(7)).map(|asked| asked.signal), Some(15));
+        let begun = Upgrade::Begun { after: LogIndex(7), status: 0 };
+        note(&mut editions, 9, 2, begun, &PLAN("two"));
+        note(&mut editions, 11, 2, Upgrade::Kept, &Plan::default());
+        note(&mut editions, 12, 3, begun, &Plan { undoes: "it was late".into(), ..PLAN("") });
+        assert!(editions.is_void(LogIndex(12)));
+        assert_eq!((editions.current().number, editions.outcome(2)), (2, Some(Outcome::Kept)));
+    }
+
+    #[test]
     fn one_whose_servers_do_not_end_is_given_up_unless_they_had_ended() {
         let mut editions = Editions::default();
         note(&mut editions, 5, 2, Upgrade::Asked, &PLAN("two"));
@@ -359,6 +399,18 @@ mod tests {
         note(&mut editions, 40, 3, Upgrade::Asked, &PLAN("three"));
         assert_eq!((editions.current().number, editions.next_number()), (3, 4));
         assert!(!editions.note(LogIndex(51), 4, Upgrade::Asked, b"no plan"));
+        // Its log is replaced by a later one: what was under way there is over.
+        note(&mut editions, 52, 4, Upgrade::Asked, &PLAN("four"));
+        let fourth = Edition { number: 4, since: 55, about: "four".into() };
+        editions.continue_after(LogIndex(51), Some(Edition::default()), false);
+        assert!(editions.under_way().is_some(), "it is known up to a later entry");
+        let third = (*editions.first).clone();
+        editions.continue_after(LogIndex(56), Some(third), true);
+        assert!(editions.under_way().is_some(), "the servers ended there for it");
+        editions.continue_after(LogIndex(60), Some(fourth), false);
+        assert!(editions.under_way().is_none() && editions.current().since == 55);
+        editions.continue_after(LogIndex(70), None, false);
+        assert_eq!(editions.next_number(), 5);
         assert!(Plan::decode(&PLAN("x").encode()).is_some_and(|plan| plan == PLAN("x")));
         let listens = |port| [SockAddr::v4([0; 4], port)].into();
         assert!(PLAN("x").is_met(&listens(6379)) && !PLAN("x").is_met(&listens(80)));

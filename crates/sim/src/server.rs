@@ -134,8 +134,10 @@ pub struct RegisterServer {
     pub lies: bool,
     /// Its answers have other bytes than those of others, and the same meaning.
     pub differs: bool,
-    /// What it was started as.
+    /// What it was started as,
     edition: String,
+    /// and the registers and written values in its files, which it saves when it ends in order.
+    saved: (BTreeMap<u64, u64>, BTreeSet<u64>),
     /// It has given one.
     pub differed: bool,
     /// Its memory has what others' have not, and no answer shows it.
@@ -152,9 +154,9 @@ impl RegisterServer {
     /// The files that it leaves when it ends: nothing else does a server of the next edition have.
     #[must_use]
     pub fn left(&self) -> Self {
-        let (registers, written) = (self.registers.clone(), self.written.clone());
+        let (registers, written) = self.saved.clone();
         let timer = Self::new(self.timer_ns, self.timer_speaks);
-        Self { registers, written, twice: self.twice, ..timer }
+        Self { registers, written, saved: self.saved.clone(), twice: self.twice, ..timer }
     }
 
     /// The same as an edition.
@@ -190,6 +192,7 @@ impl RegisterServer {
         for record in entry.records() {
             match record {
                 Record::Signal { number } if number == ENDS => {
+                    self.saved = (self.registers.clone(), self.written.clone());
                     self.ended = Some(0);
                     put(ring, &OutFrame::Exit { status: 0 });
                 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{parse_env, parse_name};
+use super::{check_env_name, parse_env, parse_name};
 
 /// Arguments of `skein upgrade`.
 #[derive(Args, Clone, Debug)]
@@ -12,9 +12,9 @@ pub struct UpgradeArgs {
     /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
-    /// Set a variable of the server's environment; may be given again. The others stay as they are
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
-    pub env: Vec<(String, String)>,
+    /// Set a variable of the server's environment, or remove it (NAME alone); may be given again. The others stay as they are
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    pub env: Vec<(String, Option<String>)>,
     /// Take over what this host has by now in place of the files that the server has used: configuration, libraries, the program
     /// ('skein base diff' lists them). The other replicas get these files from here
     #[arg(long)]
@@ -39,4 +39,13 @@ pub struct UpgradeArgs {
     /// Another program with its arguments, after `--`
     #[arg(value_name = "PROGRAM", last = true)]
     pub program: Vec<OsString>,
+}
+
+/// A variable, and its value, if it is to have one.
+fn parse_variable(text: &str) -> Result<(String, Option<String>), String> {
+    if text.contains('=') {
+        return parse_env(text).map(|(name, value)| (name, Some(value)));
+    }
+    check_env_name(text)?;
+    Ok((text.to_owned(), None))
 }

@@ -35,7 +35,11 @@ pub struct Machine {
     pub place: Place,
     /// Controls of the nodes' clocks and disks.
     pub preloaded: Option<Preloaded>,
-    server: Vec<String>,
+    /// The mode, and the server's program and arguments, as the configuration names them.
+    pub mode: &'static str,
+    pub server: Vec<String>,
+    /// A variable of its environment.
+    pub variable: Option<(&'static str, &'static str)>,
     nodes: Vec<Option<Child>>,
     again: [Option<Instant>; 3],
     all: Option<fs::File>,
@@ -50,7 +54,9 @@ impl Machine {
             hosts: Hosts::new(),
             place,
             preloaded: None,
+            mode: "order",
             server: server.to_vec(),
+            variable: None,
             nodes: vec![None, None, None],
             again: [None; 3],
             all: None,
@@ -82,13 +88,16 @@ impl Machine {
     fn config(&self, id: u64) -> PathBuf {
         let dir = self.place.dir.path().display();
         let (program, args) = self.server.split_first().unwrap();
+        let env = self.variable.map(|(name, value)| [name, value]);
+        let env: Vec<_> = env.iter().collect();
         let text = format!(
-            "name = \"{NAME}\"\nid = {id}\ndata_dir = {:?}\n\
+            "name = \"{NAME}\"\nid = {id}\nmode = \"{}\"\ndata_dir = {:?}\n\
              peers = [\n    {{ id = 1, address = \"10.77.0.1:7100\" }},\n    \
              {{ id = 2, address = \"10.77.0.2:7100\" }},\n    \
              {{ id = 3, address = \"10.77.0.3:7100\" }},\n]\nkey_file = \"{dir}/key\"\nlog_file = \"{dir}/node-{id}.log\"\n\
-             [server]\nprogram = \"{program}\"\nargs = {args:?}\n[publisher.bind]\n\
+             [server]\nprogram = \"{program}\"\nargs = {args:?}\nenv = {env:?}\n[publisher.bind]\n\
              publish = [{{ address = \"0.0.0.0:{PORT}\", server_port = {SERVER_PORT} }}]\n",
+            self.mode,
             self.data(id),
         );
         self.place.file(&format!("skein-{id}.toml"), &text, 0o644)
@@ -102,6 +111,15 @@ impl Machine {
             let founded = self.skein(id, &["found", "--config", config.to_str().unwrap()]);
             assert!(founded.status.success(), "{}", String::from_utf8_lossy(&founded.stderr));
         }
+    }
+
+    /// Takes away all that a replica has, and lets it come back.
+    #[track_caller]
+    pub fn lose(&self, id: u64) {
+        fs::remove_dir_all(self.data(id)).unwrap();
+        let config = self.config(id);
+        let rejoins = self.skein(id, &["rejoin", "--config", config.to_str().unwrap()]);
+        assert!(rejoins.status.success(), "{}", String::from_utf8_lossy(&rejoins.stderr));
     }
 
     /// Starts the node.

@@ -60,12 +60,11 @@ pub(super) async fn begin(
     let base = shared.about.base.clone();
     let base = base.ok_or_else(|| refuse("this node keeps no base of its host's files"))?;
     let status = ask(&shared.mailbox, Command::Status).await?;
-    if status.replica.role != "leader" || !status.serving {
-        return Err(
-            (StatusCode::MISDIRECTED_REQUEST, "this replica does not lead\n").into_response()
-        );
+    let leads = status.replica.role == "leader";
+    if leads && !status.serving || status.leader.is_none() {
+        return Err((StatusCode::MISDIRECTED_REQUEST, "no replica serves\n").into_response());
     }
-    let about = status.replica.edition.about.clone();
+    let (about, from) = (status.replica.edition.about.clone(), status.replica.edition.number);
     let change = question.change;
     let staged = tokio::task::spawn_blocking(move || stage(&base, &about, &change, &status));
     let staged = staged.await.map_err(refuse)?.map_err(refuse)?;
@@ -73,7 +72,7 @@ pub(super) async fn begin(
         return Ok(Json(Begun { edition: None, command: staged.line, files: Vec::new() }));
     };
     let (about, wait) = (spec.encode(), Duration::from_millis(question.wait_ms));
-    let wanted = Wanted { about, wait, signal: question.signal };
+    let wanted = Wanted { about, wait, signal: question.signal, from };
     let ask = |reply| Command::Upgrade(wanted, reply);
     match ask_long(&shared.mailbox, AGREED_WITHIN, ask).await? {
         Ok((index, number)) => {

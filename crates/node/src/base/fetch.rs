@@ -337,6 +337,7 @@ impl Base {
                 Ok(()) => Answer { whole: Some(0), bytes: Vec::new() },
                 Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
             },
+            What::Commands => self.tell_commands(),
             What::Contents(digest) => {
                 self.part(digest, asked.from).unwrap_or(Answer { whole: None, bytes: Vec::new() })
             }

@@ -27,6 +27,7 @@ pub mod pin;
 pub mod runtime;
 pub mod stage;
 pub mod store;
+pub mod told;
 pub mod wire;
 pub mod work;
 

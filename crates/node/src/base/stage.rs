@@ -26,6 +26,9 @@ pub struct Change {
     /// Variables of the environment; the others stay.
     #[serde(default)]
     pub env: Vec<(String, String)>,
+    /// Variables that go.
+    #[serde(default)]
+    pub unset: Vec<String>,
     /// What the host has by now takes the place of what was pinned, its runtime included.
     #[serde(default)]
     pub files: bool,
@@ -197,6 +200,7 @@ impl Change {
                 None => command.env.push((name.clone(), value.clone())),
             }
         }
+        command.env.retain(|(name, _)| !self.unset.contains(name));
         command
     }
 }

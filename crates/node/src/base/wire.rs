@@ -6,6 +6,7 @@
 //! ```text
 //! question = what u8 | digest [u8; 32] | from u64           the index (1), or contents (2) by their digest, or an edition's index (3)
 //!                                                           "have that of this edition yourself" (4): the answer has no bytes, or says why not
+//!                                                           the commands since an upgrade (5): the answer is Commands as JSON ([`super::told`])
 //! answer   = whole u64 | bytes                              its length, and up to 256 KiB of it; the length is all ones if it is not here
 //! ```
 //!
@@ -43,6 +44,8 @@ pub enum What {
     Edition(Digest),
     /// The other side is to have it, with its contents.
     Stage(Digest),
+    /// The commands of a cluster that was upgraded.
+    Commands,
 }
 
 /// A question.
@@ -63,6 +66,7 @@ impl Question {
             What::Contents(digest) => (2, digest.0),
             What::Edition(digest) => (3, digest.0),
             What::Stage(digest) => (4, digest.0),
+            What::Commands => (5, [0; 32]),
         };
         [&[what], &digest[..], &self.from.to_le_bytes()].concat()
     }
@@ -77,6 +81,7 @@ impl Question {
             2 => What::Contents(digest),
             3 => What::Edition(digest),
             4 => What::Stage(digest),
+            5 => What::Commands,
             _ => return None,
         };
         Some(Self { what, from: u64::from_le_bytes(bytes[33..].try_into().ok()?) })
@@ -228,7 +233,13 @@ mod tests {
     #[test]
     fn questions_and_answers_are_read_as_they_were_written() {
         let digest = Digest([9; 32]);
-        let all = [What::Index, What::Contents(digest), What::Edition(digest), What::Stage(digest)];
+        let all = [
+            What::Index,
+            What::Contents(digest),
+            What::Edition(digest),
+            What::Stage(digest),
+            What::Commands,
+        ];
         for what in all {
             let question = Question { what, from: 77 };
             let bytes = question.encode();

@@ -7,7 +7,7 @@ use crate::base::edition::{Commands, Spec};
 use crate::base::index::Command;
 use crate::base::runtime::{self, Runtime};
 use crate::base::work::Found;
-use crate::base::{Base, fetch};
+use crate::base::{Base, fetch, told};
 use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
 use crate::error::NodeError;
@@ -62,7 +62,15 @@ impl ProgramLauncher {
         if founds && import::image(&config.data_dir).is_none() {
             Base::forget(&config.data_dir)?;
         }
-        let founded = match Commands::read(&config.data_dir)? {
+        let mut commands = Commands::read(&config.data_dir)?;
+        // One that comes without a past knows what the others do.
+        if commands.is_none() && begin::asked(&config.data_dir)?.is_some_and(|life| life > 0) {
+            commands = told::commands(config)?;
+            if let Some(commands) = &commands {
+                commands.write(&config.data_dir)?;
+            }
+        }
+        let founded = match commands {
             Some(commands) => commands.founded(config)?,
             None => config.clone(),
         };

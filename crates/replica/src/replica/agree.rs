@@ -339,14 +339,15 @@ impl<E: Environment> Replica<E> {
             self.skip_to(batch.applied.next());
         }
         self.handed = batch.applied;
-        for (index, asker) in self.signals.extract_if(.., |(index, _)| *index <= batch.applied) {
-            // The requester may be gone.
-            let _ = asker.send(Ok(index.0));
+        let reached = |asked: &mut (LogIndex, _)| asked.0 <= batch.applied;
+        let signals: Vec<_> = self.signals.extract_if(.., reached).collect();
+        for (index, asker) in signals {
+            self.answer_signal(asker, Ok(index.0));
         }
         let reached = |asked: &mut (LogIndex, _, _)| asked.0 <= batch.applied;
-        for (index, number, asker) in self.upgrade_asked.extract_if(.., reached) {
-            // The requester may be gone.
-            let _ = asker.send(Ok((index.0, number)));
+        let upgrades: Vec<_> = self.upgrade_asked.extract_if(.., reached).collect();
+        for (index, number, asker) in upgrades {
+            self.answer_upgrade(asker, Ok((index.0, number)));
         }
         self.has_reached(batch.applied);
         Ok(())
@@ -580,15 +581,13 @@ impl<E: Environment> Replica<E> {
         tracing::info!(event = "stepped_down", clients_reset = clients);
         self.gateway.reset_all();
         self.unsent = None;
-        for (_, asker) in self.signals.drain(..) {
+        for (_, asker) in std::mem::take(&mut self.signals) {
             let why = "another replica leads now: whether the signal arrives is not known";
-            // The requester may be gone.
-            let _ = asker.send(Err(why.into()));
+            self.answer_signal(asker, Err(why.into()));
         }
-        for (.., asker) in self.upgrade_asked.drain(..) {
+        for (.., asker) in std::mem::take(&mut self.upgrade_asked) {
             let why = "another replica leads now: 'skein status' shows whether the upgrade goes on";
-            // The requester may be gone.
-            let _ = asker.send(Err(why.into()));
+            self.answer_upgrade(asker, Err(why.into()));
         }
         self.lead = None;
         self.health.led_since = None;

@@ -5,13 +5,13 @@ use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use super::roots::ROOT;
 use super::unhurried::SYNC;
-use super::{Replica, members};
+use super::{Replica, elsewhere, members};
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
 use crate::modes::Recorded;
 use crate::verdicts::rounds::{Answer, Judgement, is_undecided, judge, right};
 use skein_log::frame::KIND_APP;
-use skein_log::{PeerStatus, Status};
+use skein_log::{PeerStatus, Role, Status};
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -135,14 +135,16 @@ impl<E: Environment> Replica<E> {
                     Some(host) if at.ip().is_unspecified() => SocketAddr::new(host, at.port()),
                     _ => at,
                 };
-                self.compare.places =
-                    (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
+                let places = places.into_iter().map(|(p, at)| (p, reachable(at))).collect();
+                self.leader_is_at((peer, places));
             }
             (members::GONE, Some(index), Some(voters)) => {
                 self.hear_of_removal(peer, index, voters);
             }
             (members::ASK, ..) => self.peer_requests(peer, bytes),
             (members::ANSWER, ..) => self.request_answered(peer, bytes),
+            (elsewhere::ASK, ..) => self.peer_asks(peer, bytes),
+            (elsewhere::ANSWER, ..) => self.peer_answers(peer, bytes),
             (ROOT, Some(index), Some(root)) => self.peer_root(peer, LogIndex(index), root),
             _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),
@@ -179,6 +181,15 @@ impl<E: Environment> Replica<E> {
     /// Whether every replica has its vote, in its present incarnation; only a leader knows.
     pub(super) fn voters_complete(&self, consensus: &Status) -> bool {
         consensus.peers.len() == self.replicas && consensus.peers.iter().all(|p| self.votes(p))
+    }
+
+    /// A leader says where clients reach it.
+    fn leader_is_at(&mut self, places: Places) {
+        let news = self.compare.places != places;
+        self.compare.places = places;
+        if news && self.slot.rests() && self.consensus.role() != Role::Leader {
+            self.follow_ports_or_note();
+        }
     }
 
     /// Whether a replica has its vote, in its present incarnation.

@@ -47,37 +47,37 @@ pub type Reply = oneshot::Sender<Result<Checkpointed, String>>;
 
 /// An image that is being taken.
 #[derive(Debug)]
-struct Taking {
+pub(super) struct Taking {
     /// The server's last entry in it.
-    after: LogIndex,
+    pub after: LogIndex,
     /// The server.
-    generation: u64,
+    pub generation: u64,
     /// When the server was told to stand,
-    since: Duration,
+    pub since: Duration,
     /// when it stood,
-    stood: Option<Duration>,
+    pub stood: Option<Duration>,
     /// and how long.
-    copied: Option<Duration>,
+    pub copied: Option<Duration>,
     /// Its processes forked, and the copies were read.
-    forked: bool,
+    pub forked: bool,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Images {
     /// Confirmed ones on disk, oldest first.
-    kept: Vec<Image>,
+    pub(super) kept: Vec<Image>,
     /// One that was taken here, until the servers' digests at its entry or a later one were found equal: the log keeps what it covers.
-    unconfirmed: Option<Image>,
+    pub(super) unconfirmed: Option<Image>,
     /// The files that this replica's server left when it ended for an upgrade; unconfirmed or kept, too.
-    ended: Option<Image>,
+    pub(super) ended: Option<Image>,
     /// The number of them to keep.
     keep: usize,
     /// Bytes a second that are fetched at most.
     rate: u64,
     pub(super) schedule: Schedule,
-    taking: Option<Taking>,
-    fetch: Option<Fetch>,
+    pub(super) taking: Option<Taking>,
+    pub(super) fetch: Option<Fetch>,
     /// The newest image of each connected replica, and a later one that is not confirmed.
     held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
     /// The newest confirmed image that each replica has said it has, connected or not.
@@ -141,7 +141,7 @@ impl Images {
         self.schedule.committed(bytes);
     }
 
-    fn newest(&self) -> Option<&Image> {
+    pub(super) fn newest(&self) -> Option<&Image> {
         self.kept.last()
     }
 
@@ -163,34 +163,6 @@ impl Images {
         }
         let begun = editions.begun_on(state.index)?;
         Some(Source::Files(state, begun.edition.clone()))
-    }
-
-    /// Whether an image is being taken.
-    pub(super) const fn is_busy(&self) -> bool {
-        self.taking.is_some()
-    }
-
-    /// The files of a server that has ended become an image.
-    pub(super) fn keeps_files(&mut self, after: LogIndex, generation: u64, now: Duration) {
-        let copied = Some(Duration::ZERO);
-        let (stood, forked) = (Some(now), false);
-        self.taking = Some(Taking { after, generation, since: now, stood, copied, forked });
-    }
-
-    fn newest_is_files(&self) -> bool {
-        self.newest().is_some_and(|image| image.state.ended.is_some())
-    }
-
-    /// Whether those of that entry are kept.
-    pub(super) fn has_ended_at(&self, index: LogIndex) -> bool {
-        let mut all = self.kept.iter().chain(&self.ended);
-        all.any(|image| image.index() == index && image.state.ended.is_some())
-    }
-
-    /// They are of no use: answers their entry, at which nothing else refers to them.
-    pub(super) fn forget_ended(&mut self) -> Option<LogIndex> {
-        let index = self.ended.take()?.index();
-        self.unconfirmed.take_if(|image| image.index() == index).map(|_| index)
     }
 
     /// Whether the server must not have the entry at `index` yet.
@@ -373,6 +345,10 @@ impl<E: Environment> Replica<E> {
         }
         if let Some(why) = self.upgrade_is_under_way() {
             return Err(why);
+        }
+        if !self.upgrade_asked.is_empty() {
+            // The log would begin behind what asks the server to end.
+            return Err("an upgrade was requested just now".into());
         }
         if self.images.newest().is_some_and(|newest| newest.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
@@ -584,7 +560,7 @@ impl<E: Environment> Replica<E> {
         self.images.tries.clear();
     }
 
-    fn give_up_image(&mut self, index: LogIndex, damaged: bool) {
+    pub(super) fn give_up_image(&mut self, index: LogIndex, damaged: bool) {
         self.env.remove_image(index, damaged);
         self.images.ended.take_if(|image| image.index() == index);
         self.images.kept.retain(|kept| kept.index() != index);
@@ -745,7 +721,10 @@ impl<E: Environment> Replica<E> {
         let held = self.images.held.iter();
         let of_all = held.filter_map(|(peer, files)| Some((*peer, files[0]?)));
         let of_leader = leader.and_then(|id| Some((id, self.images.held.get(&id)?[1]?)));
-        let fits = |file: &ImageFile| file.index >= least && file.index > newest;
+        let taking = self.images.taking.as_ref().map(|taking| taking.after);
+        let fits = |file: &ImageFile| {
+            file.index >= least && file.index > newest && taking != Some(file.index)
+        };
         let confirmed = of_all.filter(|(_, file)| fits(file)).max_by_key(|(_, file)| file.index);
         let other = of_leader.filter(|(_, file)| fits(file));
         let Some((peer, file)) = confirmed.or(other) else { return };
@@ -779,6 +758,9 @@ impl<E: Environment> Replica<E> {
     pub(super) fn log_was_reset(&mut self, index: LogIndex) {
         tracing::info!(event = "log_reset", index = index.0);
         self.images.need = None;
+        self.upgrades.continue_behind(&self.images.kept, index);
+        // What ended before is the past, but an end on whose files the next edition begins.
+        self.ends_before(if self.images.has_ended_at(index) { index } else { index.next() });
         self.started = true;
         self.slot.forgive();
         if self.slot.can_be_fed() {

@@ -17,7 +17,8 @@ use super::images::CONFIRMED_WITHIN;
 use super::{Environment, Replica};
 use crate::health::Fault;
 use skein_log::{Kind, Role};
-use skein_model::LogIndex;
+use skein_model::{LogIndex, ReplicaId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A follower whose server is behind by no more than this takes leadership over without a pause that anybody notices.
@@ -30,9 +31,14 @@ const WAITS: Duration = Duration::from_secs(1);
 impl<E: Environment> Replica<E> {
     /// So many replicas have a server: the active ones, and one that leads.
     pub(super) fn servers(&self) -> usize {
+        self.with_servers().len()
+    }
+
+    /// These are they.
+    pub(super) fn with_servers(&self) -> BTreeSet<ReplicaId> {
         let mut all = self.members.actives();
         all.extend(self.consensus.leader().filter(|id| self.members.kind_of(*id).can_serve()));
-        all.len()
+        all
     }
 
     /// So many have one while this replica leads.
@@ -89,6 +95,7 @@ impl<E: Environment> Replica<E> {
                     self.env.retire(link);
                 }
                 self.no_server();
+                self.no_server_ended();
                 self.health.progress.forget();
                 self.forget_unconfirmed();
                 self.follow_ports_or_note();

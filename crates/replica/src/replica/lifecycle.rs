@@ -19,12 +19,15 @@ use crate::verdicts::exits::{Common, End, Exits};
 use skein_arena::layout::state;
 use skein_log::{Role, majority};
 use skein_model::{LogIndex, ReplicaId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The longest wait for the others to report the same end.
-const EXIT_WAIT: Duration = Duration::from_secs(1);
+pub(super) const EXIT_WAIT: Duration = Duration::from_secs(1);
 /// And the longest wait of a replica for the entries up to theirs.
 const BEHIND_WAIT: Duration = Duration::from_secs(5);
+/// How often the others are told of an end, as messages may be lost.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// The status of a server that damaged its arena: as if the runtime had ended it.
 const DAMAGED: i32 = 125 << 8;
 
@@ -37,15 +40,30 @@ pub struct Ends {
     /// and how long they are waited for.
     wait: Duration,
     last: Option<LogIndex>,
-    /// The last end of this replica's server, and whether the one before was the same.
+    /// The last end of this replica's server, whether the one before was the same, and whether the server said itself that it ends: one that is killed does not.
     own: Option<End>,
     again: bool,
+    announced: bool,
+    /// When the others were told of it.
+    told: Duration,
 }
 
 impl Ends {
     /// A replica's node has started again, so its server has, too.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.exits.started(replica);
+    }
+
+    /// This replica's server has ended.
+    fn note_own(&mut self, end: End, announced: bool) {
+        self.again = self.own.replace(end) == Some(end);
+        self.announced = announced;
+    }
+
+    /// Whether this is the last end of this replica's server, and no accident of it alone: the server said so itself, with a status that `expected` knows, or has
+    /// ended so twice in a row.
+    pub(super) fn is_meant(&self, end: End, expected: impl Fn(i32) -> bool) -> bool {
+        self.own == Some(end) && (self.again || self.announced && expected(end.1))
     }
 
     /// When to judge them again, if ever.
@@ -118,35 +136,42 @@ impl<E: Environment> Replica<E> {
         let (index, pid) = self.server().map_or_else(Default::default, |s| (s.admitted, s.pid));
         let how = how(status);
         tracing::warn!(event = "server_ended", index = index.0, status, how, pid);
-        if self.ended_for_upgrade(index, status) {
-            self.tell_end(index, status, ENDS_WITHIN);
-            self.slot.keeps_leadership();
+        let announced = self.server().is_some_and(|server| server.exit.is_some());
+        self.ends.note_own((index, status), announced);
+        if let Some(wait) = self.ended_for_upgrade((index, status)) {
+            self.tell_end((index, status), wait);
+            if wait == ENDS_WITHIN {
+                self.slot.keeps_leadership();
+            }
             return;
         }
         self.slot.note_end(index, status);
-        self.report_end(index, status);
+        self.tell_end((index, status), EXIT_WAIT);
     }
 
-    /// Tells the others its end, which their servers may share.
-    fn report_end(&mut self, index: LogIndex, status: i32) {
-        self.tell_end(index, status, EXIT_WAIT);
-    }
-
-    /// As [`report_end`](Self::report_end); the next server is due after `wait`.
-    fn tell_end(&mut self, index: LogIndex, status: i32, wait: Duration) {
+    /// Tells the others its end, which their servers may share; the next server is due after `wait`.
+    fn tell_end(&mut self, end: End, wait: Duration) {
         self.vacate(wait);
-        self.ends.again = self.ends.own.replace((index, status)) == Some((index, status));
         if self.members.voters.contains(&self.own) {
-            self.ends.exits.ended(self.own, (index, status));
+            self.ends.exits.ended(self.own, end);
         }
-        self.tell_exit(index, status);
+        self.repeat_exit();
         self.judge_exits();
     }
 
-    /// A peer joined that may not know that this replica's server has ended.
+    /// Tells all that this replica's server has ended, if nothing explains that yet: a peer that has joined may not know.
     pub(super) fn repeat_exit(&mut self) {
         if let Some((index, status)) = self.ends.exits.of(self.own) {
+            self.ends.told = self.now;
             self.tell_exit(index, status);
+        }
+    }
+
+    /// Has no server, and cannot have one but on what others' left at this end.
+    pub(super) fn adopt_end(&mut self, end: End) {
+        if self.members.voters.contains(&self.own) && self.ends.exits.of(self.own) != Some(end) {
+            self.ends.exits.ended(self.own, end);
+            self.repeat_exit();
         }
     }
 
@@ -200,10 +225,26 @@ impl<E: Environment> Replica<E> {
     /// Its server has ended where the one before did, and too few others that could tell whether theirs would are there: then the input is the cause.
     fn ended_again_alone(&self) -> Option<Common> {
         let end = self.ends.exits.of(self.own).filter(|_| self.ends.again)?;
+        if self.is_of_upgrade(end) {
+            return None;
+        }
         let others: Vec<_> = self.members.that_can_serve().filter(|id| *id != self.own).collect();
         let there = 1 + self.env.connected().filter(|id| others.contains(id)).count();
         let few = there < majority(self.members.can_serve()) && self.consensus.leader().is_some();
         few.then_some(Common { end, count: 1 })
+    }
+
+    /// Whose ends count for this one, and how many are the least: of all that can have a server; in an upgrade, of those that have one.
+    fn voices(&self, end: End) -> (BTreeSet<ReplicaId>, usize) {
+        if self.is_of_upgrade(end) {
+            return (self.with_servers(), 2);
+        }
+        (self.members.that_can_serve().collect(), 1)
+    }
+
+    /// The end of a replica's server, if nothing explains it yet.
+    pub(super) fn end_of(&self, replica: ReplicaId) -> Option<End> {
+        self.ends.exits.of(replica)
     }
 
     /// Whether a replica's server has ended, and nothing explains that yet.
@@ -214,11 +255,9 @@ impl<E: Environment> Replica<E> {
     /// Ends the node, or restarts the server, when a majority's servers ended in the same way. Other
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
-        // Of those that can have a server.
-        let upgrades = self.upgrades.editions.under_way().is_some();
-        let replicas = if upgrades { self.servers() } else { self.members.can_serve() };
-        let common = self.ends.exits.common(replicas);
-        let Some(common) = common.or_else(|| self.ended_again_alone()) else {
+        let common = self.ends.exits.common(|end| self.voices(end));
+        let alone = || self.ended_again_alone().or_else(|| self.ended_for_all());
+        let Some(common) = common.or_else(alone) else {
             self.ends.common_since = None;
             return;
         };
@@ -226,7 +265,7 @@ impl<E: Environment> Replica<E> {
         let since = *self.ends.common_since.get_or_insert(self.now);
         // A disconnected replica may have a living server.
         let ended = |id: &ReplicaId| self.ends.exits.of(*id) == Some(end);
-        let all = self.members.that_can_serve().all(|id| ended(&id));
+        let all = self.voices(end).0.iter().all(ended);
         // What the log says of this end may not be known here yet: an upgrade may follow.
         let behind = index > self.handed;
         self.ends.wait = if behind { BEHIND_WAIT } else { EXIT_WAIT };
@@ -258,7 +297,8 @@ impl<E: Environment> Replica<E> {
         self.kill_server();
         if self.replicas > 1 {
             // If it happens on all replicas, it is an end like any other.
-            self.report_end(index, DAMAGED);
+            self.ends.note_own((index, DAMAGED), false);
+            self.tell_end((index, DAMAGED), EXIT_WAIT);
         }
     }
 
@@ -275,6 +315,9 @@ impl<E: Environment> Replica<E> {
         self.tend_upgrade();
         if self.slot.has_process() {
             self.tell_survival();
+        }
+        if self.now >= self.ends.told + TELL_EVERY {
+            self.repeat_exit();
         }
         self.judge_exits();
         match self.slot.state() {

@@ -22,10 +22,12 @@ mod agree;
 mod ahead;
 mod compare;
 mod dispute;
+mod elsewhere;
 mod health;
 mod images;
 mod inputs;
 mod kinds;
+mod left;
 mod lifecycle;
 pub mod members;
 mod outgoing;
@@ -60,6 +62,7 @@ use crate::status::NodeStatus;
 use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
+use elsewhere::{Asker, Elsewhere};
 use health::Health;
 pub use images::Reply as CheckpointReply;
 use lifecycle::Ends;
@@ -135,13 +138,13 @@ pub enum Command {
     Stop,
     /// The published address of each server port.
     Places(oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
-    /// Send the server a signal through the log; answers the entry when it is committed.
+    /// Send the server a signal through the log, here or by the leader; answers the entry when it is committed.
     Signal(u8, oneshot::Sender<Result<u64, String>>),
     /// Take an image of the server now.
     Checkpoint(CheckpointReply),
     /// Remove the image of this entry.
     RemoveImage(LogIndex, oneshot::Sender<Result<(), String>>),
-    /// Have the servers end, for another edition to follow; answers when that is committed.
+    /// Have the servers end, for another edition to follow, here or by the leader; answers when that is committed.
     Upgrade(upgrade::Wanted, upgrade::Reply),
     /// Change the members.
     Members(Request, oneshot::Sender<Answer>),
@@ -236,7 +239,7 @@ pub struct Replica<E: Environment> {
     /// Clients' requests wait until this time.
     wait: Option<Duration>,
     /// Requesters that wait for a signal to be committed, with its entry.
-    signals: Vec<(LogIndex, oneshot::Sender<Result<u64, String>>)>,
+    signals: Vec<(LogIndex, Asker<u64>)>,
     /// A proposal that consensus was too busy for.
     unsent: Option<Bytes>,
     /// When the server last asked about files of its host.
@@ -255,7 +258,8 @@ pub struct Replica<E: Environment> {
     images: images::Images,
     upgrades: Upgrades,
     /// Requesters that wait for an upgrade to be committed, with its entry and its edition's number.
-    upgrade_asked: Vec<(LogIndex, u64, upgrade::Reply)>,
+    upgrade_asked: Vec<(LogIndex, u64, Asker<(u64, u64)>)>,
+    elsewhere: Elsewhere,
     rounds: Rounds,
     compare: Comparison,
     roots: Roots,
@@ -353,6 +357,7 @@ impl<E: Environment> Replica<E> {
             images,
             upgrades,
             upgrade_asked: Vec::new(),
+            elsewhere: Elsewhere::default(),
             rounds: Rounds::default(),
             compare: Comparison::default(),
             roots: Roots::default(),
@@ -621,14 +626,7 @@ impl<E: Environment> Replica<E> {
                 }
                 self.ending = Some(ExitReason::Stopped);
             }
-            Command::Signal(number, reply) => {
-                match self.propose_signal(number) {
-                    // It may be committed already.
-                    Ok(index) if index > self.handed => self.signals.push((index, reply)),
-                    Ok(index) => drop(reply.send(Ok(index.0))),
-                    Err(why) => drop(reply.send(Err(why))),
-                }
-            }
+            Command::Signal(number, reply) => self.ask_for_signal(number, reply),
             Command::Upgrade(wanted, reply) => self.ask_for_upgrade(wanted, reply),
             Command::Members(request, reply) => self.requested(&request, reply),
             Command::Checkpoint(reply) => self.checkpoint(reply),

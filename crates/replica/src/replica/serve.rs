@@ -7,9 +7,9 @@ use crate::error::ReplicaError;
 use crate::gateway::Gateway;
 use crate::server::Broken;
 use crate::server::link::printable;
+use skein_log::Kind;
 use skein_model::frame::NOT_WRITABLE;
 use skein_model::{OutFrame, SockAddr};
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -181,21 +181,21 @@ impl<E: Environment> Replica<E> {
     pub(super) fn follow_ports(&mut self) -> Result<(), ReplicaError> {
         let serves = self.lead.as_ref().is_some_and(Lead::serves);
         let to_come = self.ports_to_come();
-        let none = BTreeSet::new();
         let server = self.slot.link();
-        let (listening, receiving) =
-            server.map_or((&none, &none), |server| (&server.listening, &server.receiving));
-        match to_come {
-            None => self.env.publish(listening, receiving, serves)?,
-            // Clients wait until the new edition's server listens.
-            Some(plan) => {
-                let any = |port: &u16| SockAddr::v4([0; 4], *port);
-                let missing = |at: &SockAddr| listening.iter().all(|has| has.port != at.port);
-                let to_come = plan.ports.iter().map(any).filter(missing);
-                let all = listening.iter().copied().chain(to_come).collect();
-                self.env.publish(&all, receiving, false)?;
+        let receiving = server.map(|server| server.receiving.clone()).unwrap_or_default();
+        let mut all = server.map(|server| server.listening.clone()).unwrap_or_default();
+        let mut also = |port: u16| {
+            if all.iter().all(|has| has.port != port) {
+                all.insert(SockAddr::v4([0; 4], port));
             }
+        };
+        // Clients wait until the new edition's server listens.
+        to_come.iter().flat_map(|plan| &plan.ports).copied().for_each(&mut also);
+        // A replica that has no server, or had none a moment ago, opens what its leader has open: clients are forwarded, or wait.
+        if self.members.kind != Kind::Active && !serves {
+            self.compare.places.1.iter().map(|(port, _)| *port).for_each(&mut also);
         }
+        self.env.publish(&all, &receiving, serves && to_come.is_none())?;
         self.tell_places();
         Ok(())
     }

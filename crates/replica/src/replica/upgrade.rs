@@ -7,19 +7,19 @@
 //! The leader proposes each step: when a majority's servers have ended in the same way, when its own server of the new edition has come up, or when the time for one of these
 //! is over. Times are each leader's own; what follows from them is in the log.
 
+use super::elsewhere::Asker;
+use super::lifecycle::EXIT_WAIT;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
 use crate::editions::{Begun, Edition, Editions, Plan, UnderWay};
 use crate::environment::Image;
 use crate::error::ReplicaError;
 use crate::modes::Proposal;
-use crate::server::{Link, ServerState};
 use crate::status::EditionStatus;
-use crate::verdicts::digest::DigestState;
-use crate::verdicts::exits::End;
+use crate::verdicts::exits::{Common, End};
 use skein_log::{Consensus, LogEntry, Role};
 use skein_model::entry::{Start, Upgrade, upgrades};
-use skein_model::{EntryBuilder, EntryRef, LogIndex, Record};
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::time::Duration;
 
 /// The longest wait for the others to end as this replica's server has.
@@ -34,6 +34,8 @@ pub struct Wanted {
     pub wait: Duration,
     /// The signal that asks them to end.
     pub signal: u8,
+    /// The number of the edition that it was made from.
+    pub from: u64,
 }
 
 /// Its entry, and the number of the edition.
@@ -41,19 +43,19 @@ pub type Reply = oneshot::Sender<Result<(u64, u64), String>>;
 
 /// An end of this replica's server for an upgrade.
 #[derive(Debug)]
-struct Ended {
-    end: End,
+pub(super) struct Ended {
+    pub end: End,
     /// Until when the next edition is waited for.
-    until: Duration,
+    pub until: Duration,
     /// Its files are being kept.
-    keeps: bool,
+    pub keeps: bool,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Upgrades {
     pub(super) editions: Editions,
-    ended: Option<Ended>,
+    pub(super) ended: Option<Ended>,
     /// The step that this leader looks at: its entry, and since when.
     seen: Option<(LogIndex, Duration)>,
     /// The edition whose ports have been opened for clients, by its first entry.
@@ -65,11 +67,20 @@ pub(super) struct Upgrades {
 impl Upgrades {
     /// What is known at the start: the log is whole, or begins behind the first of these images.
     pub(super) fn new(kept: &[Image], first: LogIndex) -> Self {
-        let editions = match kept.first().filter(|_| first > LogIndex(1)) {
-            Some(image) => Editions::after(image.index(), image.state.edition.clone()),
-            None => Editions::default(),
-        };
-        Self { editions, ..Self::default() }
+        let mut upgrades = Self::default();
+        if first > LogIndex(1) {
+            upgrades.continue_behind(kept, LogIndex(first.0 - 1));
+        }
+        upgrades
+    }
+
+    /// The log begins behind this entry, and a server with the first of these images that reaches it. A witness has none: it knows what comes.
+    pub(super) fn continue_behind(&mut self, kept: &[Image], base: LogIndex) {
+        let image = kept.iter().find(|image| image.index() >= base);
+        let known = image.map_or(base, Image::index);
+        let edition = image.map(|image| image.state.edition.clone());
+        let files = image.is_some_and(|image| image.state.ended.is_some());
+        self.editions.continue_after(known, edition, files);
     }
 
     /// Reads what the log says, as far as it was known to be committed before: that is not handed out again.
@@ -101,11 +112,16 @@ impl Upgrades {
         mut each: impl FnMut(u64, Upgrade),
     ) -> Result<(), ReplicaError> {
         for record in entry.records() {
-            let Record::Upgrade { edition, step, plan } = record else { continue };
-            if !self.editions.note(index, edition, step, plan) {
-                return Err(ReplicaError::Upgrade { index });
+            match record {
+                Record::Upgrade { edition, step, plan } => {
+                    if !self.editions.note(index, edition, step, plan) {
+                        return Err(ReplicaError::Upgrade { index });
+                    }
+                    each(edition, step);
+                }
+                Record::Signal { number } => self.editions.note_signal(index, number),
+                _ => {}
             }
-            each(edition, step);
         }
         Ok(())
     }
@@ -113,12 +129,11 @@ impl Upgrades {
 
 impl<E: Environment> Replica<E> {
     /// Proposes that the servers end, for an edition to follow. Answers when that is committed.
-    pub(super) fn ask_for_upgrade(&mut self, wanted: Wanted, reply: Reply) {
+    pub(super) fn begin_upgrade(&mut self, wanted: Wanted, asker: Asker<(u64, u64)>) {
         let number = self.upgrades.editions.next_number();
         match self.propose_upgrade(wanted, number) {
-            Ok(index) => self.upgrade_asked.push((index, number, reply)),
-            // The requester may be gone.
-            Err(why) => drop(reply.send(Err(why))),
+            Ok(index) => self.upgrade_asked.push((index, number, asker)),
+            Err(why) => self.answer_upgrade(asker, Err(why)),
         }
     }
 
@@ -132,13 +147,17 @@ impl<E: Environment> Replica<E> {
         if let Some(why) = self.upgrade_is_under_way() {
             return Err(why);
         }
+        let current = self.upgrades.editions.current().number;
+        if wanted.from != current {
+            return Err(format!(
+                "it was made from edition {}, and edition {current} is there by now: try again, or on the leader's host",
+                wanted.from
+            ));
+        }
         if self.consensus.members().iter().any(|member| !member.votes) {
             return Err(
                 "members change: wait until 'skein members ls' shows a vote for each".into()
             );
-        }
-        if self.members.actives() != self.members.voters {
-            return Err("upgrades want a server on each replica, and some are passive or witnesses: replace these by active ones ('skein members replace')".into());
         }
         let Some(server) = self.slot.link().filter(|_| self.slot.is_in_step()) else {
             return Err("its server does not run yet; try again".into());
@@ -211,23 +230,61 @@ impl<E: Environment> Replica<E> {
         })
     }
 
-    /// Its server has ended: answers whether for an upgrade.
-    pub(super) fn ended_for_upgrade(&mut self, index: LogIndex, status: i32) -> bool {
-        let Some(server) = self.server() else { return false };
-        let asked = self.upgrades.editions.asked_before(server.edition.since, index).is_some();
-        if asked {
-            let until = self.now + ENDS_WITHIN;
-            self.upgrades.ended = Some(Ended { end: (index, status), until, keeps: false });
-        }
-        asked
+    /// Its server has ended: answers how long the next edition is waited for, if it was to end for one. One that was killed is built again soon.
+    pub(super) fn ended_for_upgrade(&mut self, end: End) -> Option<Duration> {
+        let since = self.server()?.edition.since;
+        self.upgrades.editions.asked_before(since, end.0)?;
+        let wait = if self.is_meant(end) { ENDS_WITHIN } else { EXIT_WAIT };
+        self.upgrades.ended = Some(Ended { end, until: self.now + wait, keeps: false });
+        Some(wait)
     }
 
-    /// What follows when a majority's servers have ended in this way; false: nothing, it is an end like any other.
-    pub(super) fn upgrade_follows(&mut self, end: End) -> bool {
+    /// Its server is not needed any more.
+    pub(super) fn no_server_ended(&mut self) {
+        self.upgrades.ended = None;
+    }
+
+    /// Whether an upgrade follows when servers have ended in this way.
+    pub(super) fn is_of_upgrade(&self, end: End) -> bool {
         let editions = &self.upgrades.editions;
-        // A replica without a server judges the others' ends, too.
-        let ended = || editions.at(end.0).since;
-        let since = self.server().map_or_else(ended, |server| server.edition.since);
+        let since = editions.at(end.0).since;
+        let proves = |step| matches!(step, UnderWay::Proving(begun) if begun.at.0 == since);
+        // Of a log that begins behind the end, files say so that were left there.
+        self.images.has_ended_at(end.0)
+            || editions.begun_behind(since).is_some()
+            || editions.asked_before(since, end.0).is_some()
+            || editions.under_way().is_some_and(proves)
+    }
+
+    /// Whether its own server has ended in this way, and this is no accident of it alone. Files of one that was killed lack what a server writes when it
+    /// ends. Nobody has been answered by one that does not come up, so any status of its own will do.
+    pub(super) fn is_meant(&self, end: End) -> bool {
+        let editions = &self.upgrades.editions;
+        let asked = editions.asked_before(editions.at(end.0).since, end.0);
+        let signal = asked.map(|asked| i32::from(asked.signal));
+        let expected = |status| signal.is_none_or(|signal| status == 0 || status == signal);
+        self.ends.is_meant(end, expected) || self.waits_on_files() == Some(end)
+    }
+
+    /// A leader's: the end of its own server counts for all, when no other server is there that could end otherwise.
+    pub(super) fn ended_for_all(&self) -> Option<Common> {
+        let own = self.end_of(self.own).filter(|_| self.lead.is_some())?;
+        let end = Some(own).filter(|end| self.is_of_upgrade(*end) && self.is_meant(*end))?;
+        let lives = |id: &ReplicaId| {
+            let fit = self.health.neighbours.is_fit(*id) && self.pulse.is_in_step(*id);
+            *id != self.own && fit && self.end_of(*id) != Some(end)
+        };
+        let others = self.members.actives().iter().any(lives);
+        (!others).then_some(Common { end, count: 1 })
+    }
+
+    /// What follows when the servers have ended in this way; false: nothing, it is an end like any other.
+    pub(super) fn upgrade_follows(&mut self, end: End) -> bool {
+        if !self.is_of_upgrade(end) {
+            return false;
+        }
+        let editions = &self.upgrades.editions;
+        let since = editions.at(end.0).since;
         if editions.begun_behind(since).is_some() {
             // Its edition is over: another one has begun.
             return true;
@@ -235,17 +292,12 @@ impl<E: Environment> Replica<E> {
         if let Some(asked) = editions.asked_before(since, end.0) {
             let (at, number, plan) = (asked.at, asked.number, asked.plan.clone());
             self.propose_begin(at, number, &plan, end);
-            return true;
+        } else if let Some(UnderWay::Proving(begun)) = editions.under_way() {
+            let why = format!("its server ended: {}", super::lifecycle::how(end.1));
+            let begun = begun.clone();
+            self.undo(&begun, why);
         }
-        match editions.under_way() {
-            Some(UnderWay::Proving(begun)) if begun.at.0 == since => {
-                let why = format!("its server ended: {}", super::lifecycle::how(end.1));
-                let begun = begun.clone();
-                self.undo(&begun, why);
-                true
-            }
-            _ => false,
-        }
+        true
     }
 
     fn propose_begin(&mut self, step: LogIndex, number: u64, plan: &Plan, end: End) {
@@ -303,86 +355,10 @@ impl<E: Environment> Replica<E> {
 
     /// Keeps the files of a server that has ended, replaces servers of editions that are over, and proposes the next step.
     pub(super) fn tend_upgrade(&mut self) {
+        self.adopt_files();
         self.keep_files();
         self.leave_edition();
         self.propose_next();
-    }
-
-    /// What its server has left becomes an image.
-    fn keep_files(&mut self) {
-        let Some(ended) = self.upgrades.ended.as_ref() else { return };
-        if self.slot.can_be_fed() {
-            // The next one is there.
-            self.upgrades.ended = None;
-            return;
-        }
-        let begun = self.upgrades.editions.begun_on(ended.end.0).is_some();
-        // Another replica's server may have lived on.
-        let votes = self.members.voters.contains(&self.own);
-        let explained = votes && !self.has_ended(self.own);
-        if !begun && (explained || self.now >= ended.until) {
-            return self.end_was_another();
-        }
-        if ended.keeps || self.images.is_busy() || self.images.has_ended_at(ended.end.0) {
-            return;
-        }
-        let ((index, status), Some(link)) = (ended.end, self.slot.link()) else { return };
-        match self.state_at_end(link, index, status) {
-            Ok(state) => {
-                let generation = link.generation;
-                self.images.keeps_files(index, generation, self.now);
-                self.env.take_image(link, state, false);
-                if let Some(ended) = &mut self.upgrades.ended {
-                    ended.keeps = true;
-                }
-            }
-            Err(why) => {
-                self.note_rarely("upgrade_files", &why);
-                self.end_was_another();
-            }
-        }
-    }
-
-    /// Whether its server has ended there for an upgrade, and the next one has not begun.
-    pub(super) fn awaits_edition(&self, index: LogIndex) -> bool {
-        self.upgrades.ended.as_ref().is_some_and(|ended| ended.end.0 == index)
-    }
-
-    fn state_at_end(
-        &self,
-        link: &Link,
-        index: LogIndex,
-        status: i32,
-    ) -> Result<ServerState, String> {
-        let gone =
-            || format!("entry {index}, after which the server ended, is not in the log any more");
-        let chunk = self.consensus.entries(index, 1).map_err(|error| error.to_string())?;
-        let entry = chunk.entries.first().filter(|entry| entry.index == index).ok_or_else(gone)?;
-        let base = self.consensus.base_at(index).ok_or_else(gone)?;
-        let wall = EntryRef::parsed(&entry.payload).wall();
-        let mut state = link.server_state(base.term, base.to_bytes());
-        // Connections ended with the server, and nothing of its memory goes on.
-        state.digest = DigestState { value: state.digest.value, connections: Vec::new() };
-        Ok(ServerState {
-            index,
-            wall,
-            start: Vec::new(),
-            listening: Default::default(),
-            receiving: Default::default(),
-            paths: Default::default(),
-            ended: Some(status),
-            ..state
-        })
-    }
-
-    /// The server did not end as the others' did: it is built again from the log.
-    fn end_was_another(&mut self) {
-        self.upgrades.ended = None;
-        if let Some(index) = self.images.forget_ended() {
-            self.env.remove_image(index, false);
-        }
-        self.slot.forgive();
-        self.slot.hasten(self.now);
     }
 
     /// Its server is over, or has ended as was agreed, or differs.
@@ -441,12 +417,18 @@ impl<E: Environment> Replica<E> {
                 let (at, number, wait) = (asked.at, asked.number, asked.plan.wait());
                 let since = self.seen_since(at);
                 let late = self.now >= since + wait;
-                if late && self.slot.has_process() && self.upgrades.ended.is_none() {
+                // One that still executes the log may come to its end.
+                if late && self.slot.is_in_step() && self.upgrades.ended.is_none() {
                     self.propose_step(at, number, Upgrade::GivenUp, &[], None);
                 }
             }
             Some(UnderWay::Proving(begun)) => {
                 let begun = begun.clone();
+                let server = self.server().filter(|server| server.edition.since == begun.at.0);
+                // A new leader's may have to execute the log of the former one before.
+                if server.is_none() && self.upgrades.seen.is_none_or(|(at, _)| at != begun.at) {
+                    return;
+                }
                 let since = self.seen_since(begun.at);
                 let late = self.now >= since + begun.plan.wait();
                 let server = self.server().filter(|server| server.edition.since == begun.at.0);

@@ -6,7 +6,7 @@
 
 use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The last entry that a server executed, and its wait status.
 pub type End = (LogIndex, i32);
@@ -64,12 +64,15 @@ impl Exits {
         self.ends.retain(|_, end| end.0 > self.survived);
     }
 
-    /// The end that a majority of `replicas` share.
+    /// The end that a majority of those share who can tell; `voices` answers which ones these are for an end, and the least number of them.
     #[must_use]
-    pub fn common(&self, replicas: usize) -> Option<Common> {
-        let same = |end: End| self.ends.values().filter(|other| **other == end).count();
-        let shared = self.ends.values().find(|end| same(**end) >= majority(replicas));
-        shared.map(|end| Common { end: *end, count: same(*end) })
+    pub fn common(&self, voices: impl Fn(End) -> (BTreeSet<ReplicaId>, usize)) -> Option<Common> {
+        self.ends.values().find_map(|end| {
+            let (voices, least) = voices(*end);
+            let same = |id: &&ReplicaId| self.ends.get(id) == Some(end);
+            let count = voices.iter().filter(same).count();
+            (count >= majority(voices.len()).max(least)).then_some(Common { end: *end, count })
+        })
     }
 }
 
@@ -79,20 +82,31 @@ mod tests {
 
     const KILLED: i32 = 9;
 
+    /// The first so many replicas can tell.
+    fn of(replicas: u64) -> impl Fn(End) -> (BTreeSet<ReplicaId>, usize) {
+        move |_| ((1..=replicas).map(ReplicaId).collect(), 1)
+    }
+
     #[test]
     fn a_majority_that_ends_in_the_same_way_was_ended_by_its_input() {
         let mut exits = Exits::default();
         let end = (LogIndex(7), KILLED);
         exits.ended(ReplicaId(1), end);
-        assert_eq!(exits.common(3), None);
+        assert_eq!(exits.common(of(3)), None);
         exits.ended(ReplicaId(2), (LogIndex(8), KILLED));
-        assert_eq!(exits.common(3), None, "another entry");
+        assert_eq!(exits.common(of(3)), None, "another entry");
         exits.ended(ReplicaId(2), (LogIndex(7), 0));
-        assert_eq!(exits.common(3), None, "another status");
+        assert_eq!(exits.common(of(3)), None, "another status");
         exits.ended(ReplicaId(3), end);
-        assert_eq!(exits.common(3), Some(Common { end, count: 2 }));
+        assert_eq!(exits.common(of(3)), Some(Common { end, count: 2 }));
         exits.started(ReplicaId(3));
-        assert_eq!(exits.common(3), None);
+        assert_eq!(exits.common(of(3)), None);
+        assert_eq!(
+            exits.common(of(1)),
+            Some(Common { end, count: 1 }),
+            "who has no server counts not"
+        );
+        assert_eq!(exits.common(|_| ([ReplicaId(1)].into(), 2)), None, "one alone is too few");
     }
 
     #[test]
@@ -104,7 +118,7 @@ mod tests {
         exits.survived(LogIndex(3));
         exits.ended(ReplicaId(2), (LogIndex(7), KILLED));
         exits.ended(ReplicaId(1), (LogIndex(6), KILLED));
-        assert_eq!((exits.newest(), exits.common(1)), (None, None));
+        assert_eq!((exits.newest(), exits.common(of(1))), (None, None));
         exits.ended(ReplicaId(2), (LogIndex(8), KILLED));
         assert_eq!(exits.of(ReplicaId(2)), Some((LogIndex(8), KILLED)));
     }

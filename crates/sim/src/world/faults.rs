@@ -190,7 +190,9 @@ impl World {
         self.trace(|| format!("{id}: upgrade to '{about}' by signal {signal}"));
         let (reply, _) = oneshot::channel();
         let life = self.life(id);
-        let wanted = Wanted { about, wait, signal };
+        let Some(process) = &self.machines[&id].process else { return Ok(()) };
+        let from = process.replica.snapshot().replica.edition.number;
+        let wanted = Wanted { about, wait, signal, from };
         self.tell(life, Inbox::Command(Command::Upgrade(wanted, reply)))
     }
 
