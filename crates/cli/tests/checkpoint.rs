@@ -256,10 +256,15 @@ fn images_are_shown_copied_and_removed() {
     let to = copy.to_str().unwrap();
     let (code, said) = checkpoint(&real, &["export", to]);
     assert!(code == Some(0) && said.contains(to), "{said}");
-    // It stands alone: what is in packs beside the image is in it.
-    let lengths = [copy.clone(), image(&real, replica, entry)].map(|path| fs::read(path).unwrap());
-    assert!(lengths.iter().all(|bytes| bytes.starts_with(b"skeinimg")));
-    assert!(lengths[0].len() > 2 * lengths[1].len(), "{} bytes", lengths[0].len());
+    // It stands alone: what is in packs beside the image is in it, and what the server has used of its host.
+    let [archive, own] =
+        [copy.clone(), image(&real, replica, entry)].map(|path| fs::read(path).unwrap());
+    let magic = b"skeinimg";
+    let at = archive.windows(magic.len()).rposition(|bytes| bytes == magic).unwrap();
+    assert!(archive[257..].starts_with(b"ustar") && own.starts_with(magic));
+    assert!(archive.len() - at > 2 * own.len(), "{} bytes", archive.len() - at);
+    let program = b"/usr/bin/redis-server";
+    assert!(archive[..at].windows(program.len()).any(|bytes| bytes == program));
     let (code, said) = checkpoint(&real, &["export", to]);
     assert!(code == Some(2) && said.contains("exists"), "{said}");
 

@@ -13,7 +13,7 @@ use std::process::Command;
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::real::{ANSWER, Random, Real};
 use common::resp::Redis;
-use common::{Place, runtime};
+use common::{Place, runtime, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -158,7 +158,9 @@ fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_roo
         small.real.wait_agreed();
         if n == 2 {
             packs = taken(&small);
-            fs::write(small.seen().join("ballast"), vec![1; 52 * MIB]).unwrap();
+            let free = nix::sys::statvfs::statvfs(&small.seen()).unwrap();
+            let free = (free.blocks_available() * free.fragment_size()) as usize;
+            fs::write(small.seen().join("ballast"), vec![1; free - 2 * MIB]).unwrap();
         }
         let (done, said) = small.create(3);
         (!done).then_some((n, said))
@@ -177,7 +179,19 @@ fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_roo
     let create = || small.create(3).0.then_some(());
     wait_for_or("an image, as there is room", || small.real.cluster.evidence(), create);
     small.wait_fault(false);
-    // What was kept is good to continue from.
+    // What was kept is good to continue from, once the servers were compared behind it.
+    let mut at = 4;
+    let counts = || {
+        small.change(at..at + 1);
+        at = 4 + (at + 1) % 80;
+        let words = ["checkpoint", "ls", "--json", "--name", "t"];
+        let listed = small.real.cluster.place.run(&words).stdout;
+        let listed: Value = serde_json::from_slice(&listed).unwrap_or_default();
+        let own = listed.as_array()?.iter().find(|row| row["replica"] == 3)?;
+        let is_confirmed = |image: &Value| image["confirmed"] == true;
+        own["images"].as_array()?.iter().any(is_confirmed).then_some(())
+    };
+    wait_for("an image that counts", counts);
     let node = small.row(3)["node_pid"].as_i64().unwrap() as i32;
     kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
     small.real.cluster.wait_said("node 3 died");

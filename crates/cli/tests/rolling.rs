@@ -35,7 +35,7 @@ fn another(bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(b"another version");
 }
 
-fn later_interface(bytes: &mut Vec<u8>) {
+fn later_interface(bytes: &mut [u8]) {
     let is_name = |part: &[u8]| part == INTERFACE;
     let at = bytes.windows(INTERFACE.len()).position(is_name).unwrap() + INTERFACE.len();
     bytes[at..at + 4].copy_from_slice(b"9999");
@@ -145,7 +145,7 @@ fn a_new_version_comes_to_one_host_after_the_other_under_load() {
 #[test]
 fn a_runtime_that_not_all_can_drive_is_not_taken_over() {
     let mut nodes = three(|place| install(place, "one", None, |_| ()));
-    let later = install(&nodes.place, "later", None, later_interface);
+    let later = install(&nodes.place, "later", None, |bytes| later_interface(bytes));
     let leader = nodes.leader(&ALL);
     // Only the library is there: this node goes on with what is pinned, and does not take what it cannot drive.
     renew(&mut nodes, leader, &later);

@@ -15,7 +15,7 @@
 use crate::{
     base::{Base, Members},
     cursor::Cursor,
-    places::Places,
+    places::{Kind, Places},
 };
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
@@ -33,7 +33,8 @@ pub(crate) const ENTRY_HEAD_BYTES: usize = 1 + 8 + 8 + 4;
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
 
 /// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`, and as `commit` the newest entry
-/// whose image the leader could use; 0 from a node that knows of no images.
+/// whose image the leader could use; 0 from a node that knows of no images. `reject_hint` is the member's [kind](Kind) as the leader knows it, which its configuration may have otherwise:
+/// 1 active, 2 passive, 3 witness; 0 where the log says nothing, and from a node of before.
 const KIND_BELOW_BASE: u8 = 10;
 /// The log of this member is to be replaced by a base: it holds the image.
 const KIND_SNAPSHOT: u8 = 11;
@@ -100,17 +101,34 @@ fn kind_from_wire(kind: u8) -> Option<MessageType> {
     })
 }
 
-/// What a leader of `term`, which has applied entries up to `applied`, tells a member who needs entries from before the leader's first one.
+/// What a leader of `term`, which has applied entries up to `applied`, tells a member, of this kind if the log says so, who needs entries from before the leader's first one.
 pub(crate) fn below_base(
     (from, to, term): (u64, u64, u64),
     base: (LogIndex, Term),
     applied: LogIndex,
+    kind: Option<Kind>,
 ) -> Vec<u8> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgSnapshot);
     (message.from, message.to, message.term) = (from, to, term);
     (message.index, message.log_term, message.commit) = (base.0.0, base.1.0, applied.0);
+    message.reject_hint = match kind {
+        None => 0,
+        Some(Kind::Active) => 1,
+        Some(Kind::Passive) => 2,
+        Some(Kind::Witness) => 3,
+    };
     encode(&message).expect("a kind that travels")
+}
+
+/// The kind that a leader's word of its base names.
+pub(crate) fn told_kind(message: &Message) -> Option<Kind> {
+    match message.reject_hint {
+        1 => Some(Kind::Active),
+        2 => Some(Kind::Passive),
+        3 => Some(Kind::Witness),
+        _ => None,
+    }
 }
 
 /// What a member tells the leader of `term` about the image that it holds; 0 for none.

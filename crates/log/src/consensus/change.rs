@@ -458,6 +458,9 @@ impl Consensus {
         if self.places.get(id).is_some() {
             return self.places.kind_of(id);
         }
+        if let Some(kind) = self.told_kind.filter(|_| id == self.config.id) {
+            return kind;
+        }
         self.config.places.get(&id).map_or(Kind::Active, |place| place.kind)
     }
 

@@ -98,7 +98,8 @@ impl Consensus {
             let base = LogIndex(self.first_index().0 - 1);
             let term = self.node.store().term(base.0).map(Term).unwrap_or_default();
             let way = (self.member, to, raft.term);
-            let bytes = wire::below_base(way, (base, term), self.applied);
+            let kind = self.places.get(replica_of(to)).map(|place| place.kind);
+            let bytes = wire::below_base(way, (base, term), self.applied, kind);
             messages.push(Outgoing { to: replica_of(to), bytes, may_wait: false });
             self.below_base.insert(to);
         }
@@ -156,6 +157,7 @@ impl Consensus {
             let _ = self.node.step(append);
             return Ok(());
         }
+        self.hear_of_kind(message);
         if self.is_witness() {
             self.say_image(message, base);
             return Ok(());
@@ -167,6 +169,13 @@ impl Consensus {
         };
         self.say_image(message, *image);
         Ok(())
+    }
+
+    /// What the log says of a member counts, whatever that is configured as: one that took itself for a witness would do without an image, and be counted on later.
+    fn hear_of_kind(&mut self, message: &Message) {
+        let before = self.kind_of(self.config.id);
+        self.told_kind = wire::told_kind(message).or(self.told_kind);
+        self.version += u64::from(self.kind_of(self.config.id) != before);
     }
 
     /// Whether this replica executes nothing.

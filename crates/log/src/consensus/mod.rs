@@ -148,6 +148,8 @@ pub struct Consensus {
     candidate: Option<Candidate>,
     /// Grows with each change of members, places and the candidate.
     version: u64,
+    /// This replica's kind, as a leader says while the log here does not.
+    told_kind: Option<Kind>,
     /// The members changed, and the log on disk does not know yet that this is committed.
     changed: bool,
     /// This replica was a member, and is none any more.
@@ -218,6 +220,7 @@ impl Consensus {
             places: founders.places,
             candidate: None,
             version: 0,
+            told_kind: None,
             changed: false,
             is_removed: false,
             names_no_founders: false,

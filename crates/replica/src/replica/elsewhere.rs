@@ -52,6 +52,9 @@ pub(super) enum Asker<T> {
     There(ReplicaId, u64),
 }
 
+/// Who asked for an upgrade: the answer is its entry, and the number of the edition.
+pub(super) type Upgrader = Asker<(u64, u64)>;
+
 /// Those whose request was passed on.
 #[derive(Debug)]
 enum Waiting {
@@ -173,7 +176,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Answers the requester of an upgrade.
-    pub(super) fn answer_upgrade(&mut self, asker: Asker<(u64, u64)>, answer: Answer) {
+    pub(super) fn answer_upgrade(&mut self, asker: Upgrader, answer: Answer) {
         match asker {
             // The requester may be gone.
             Asker::Here(reply) => drop(reply.send(answer)),

@@ -62,7 +62,7 @@ use crate::status::NodeStatus;
 use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
-use elsewhere::{Asker, Elsewhere};
+use elsewhere::{Asker, Elsewhere, Upgrader};
 use health::Health;
 pub use images::Reply as CheckpointReply;
 use lifecycle::Ends;
@@ -258,7 +258,7 @@ pub struct Replica<E: Environment> {
     images: images::Images,
     upgrades: Upgrades,
     /// Requesters that wait for an upgrade to be committed, with its entry and its edition's number.
-    upgrade_asked: Vec<(LogIndex, u64, Asker<(u64, u64)>)>,
+    upgrade_asked: Vec<(LogIndex, u64, Upgrader)>,
     elsewhere: Elsewhere,
     rounds: Rounds,
     compare: Comparison,

@@ -7,7 +7,7 @@
 //! The leader proposes each step: when a majority's servers have ended in the same way, when its own server of the new edition has come up, or when the time for one of these
 //! is over. Times are each leader's own; what follows from them is in the log.
 
-use super::elsewhere::Asker;
+use super::elsewhere::Upgrader;
 use super::lifecycle::EXIT_WAIT;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
@@ -129,7 +129,7 @@ impl Upgrades {
 
 impl<E: Environment> Replica<E> {
     /// Proposes that the servers end, for an edition to follow. Answers when that is committed.
-    pub(super) fn begin_upgrade(&mut self, wanted: Wanted, asker: Asker<(u64, u64)>) {
+    pub(super) fn begin_upgrade(&mut self, wanted: Wanted, asker: Upgrader) {
         let number = self.upgrades.editions.next_number();
         match self.propose_upgrade(wanted, number) {
             Ok(index) => self.upgrade_asked.push((index, number, asker)),
