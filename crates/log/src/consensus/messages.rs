@@ -90,17 +90,20 @@ impl Consensus {
 }
 
 /// Messages that are to be sent at once.
-pub(super) fn encode_all(messages: Vec<Message>) -> Vec<Outgoing> {
+pub(super) fn encode_all(messages: Vec<Message>) -> impl Iterator<Item = Outgoing> {
     encode_unhurried(messages, LogIndex(0))
 }
 
 /// Messages of which one with the entry `unhurried`, and no other, may wait. Entries before that were sent with others.
-pub(super) fn encode_unhurried(messages: Vec<Message>, unhurried: LogIndex) -> Vec<Outgoing> {
-    let encode = |message: Message| {
+pub(super) fn encode_unhurried(
+    messages: Vec<Message>,
+    unhurried: LogIndex,
+) -> impl Iterator<Item = Outgoing> {
+    let encode = move |message: Message| {
         let may_wait = message.get_msg_type() == MessageType::MsgAppend
             && matches!(message.entries.as_slice(), [entry] if entry.index == unhurried.0);
         let to = replica_of(message.to);
         wire::encode(&message).map(|bytes| Outgoing { to, bytes, may_wait })
     };
-    messages.into_iter().filter_map(encode).collect()
+    messages.into_iter().filter_map(encode)
 }

@@ -29,8 +29,7 @@ impl Consensus {
         let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let (alive, held): (Vec<_>, Vec<_>) =
             ready.take_persisted_messages().into_iter().partition(alive);
-        let mut messages = encode_unhurried(ready.take_messages(), self.unhurried);
-        messages.extend(encode_all(alive));
+        let messages = ready.take_messages();
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
         self.note_hard_state(&ready);
@@ -47,12 +46,13 @@ impl Consensus {
             });
         }
         self.node.advance_append_async(ready);
-        batch.messages.extend(messages);
+        batch.messages.extend(encode_unhurried(messages, self.unhurried));
+        batch.messages.extend(encode_all(alive));
         if must_sync || self.issued > self.durable {
             let silent =
                 |m: &Message| m.get_msg_type() == MessageType::MsgAppendResponse && !m.reject;
             batch.awaited = !held.iter().all(silent);
-            let messages = encode_all(held);
+            let messages = encode_all(held).collect();
             self.held.push_back(Held { after: self.issued, number, messages });
         } else {
             self.node.on_persist_ready(number);
