@@ -206,6 +206,20 @@ fn checkpoint(real: &Real, words: &[&str]) -> std::process::Output {
     real.cluster.place.run(&[&["checkpoint"], words, &["--name", "t"]].concat())
 }
 
+/// Exports the newest image, which counts when the servers were compared behind it: keys from 300 on are set meanwhile.
+fn export_image(real: &Real, file: &str) {
+    let mut next = 300;
+    common::cluster::wait_for_or(
+        "the image to count",
+        || real.cluster.evidence(),
+        || {
+            set(real, next..next + 50);
+            next += 50;
+            (checkpoint(real, &["export", file]).status.code() == Some(0)).then_some(())
+        },
+    );
+}
+
 #[test]
 fn an_exported_image_goes_on_as_a_new_cluster() {
     let mut real = redis(Place::new(), &[]);
@@ -214,17 +228,11 @@ fn an_exported_image_goes_on_as_a_new_cluster() {
     assert_eq!(taken.status.code(), Some(0), "{taken:?}");
     let image = real.cluster.place.path("moved.image");
     let word = image.to_str().unwrap();
-    // It counts when the servers were compared behind it.
-    let mut next = 300;
-    common::cluster::wait_for_or(
-        "the image to count",
-        || real.cluster.evidence(),
-        || {
-            set(&real, next..next + 50);
-            next += 50;
-            (checkpoint(&real, &["export", word]).status.code() == Some(0)).then_some(())
-        },
-    );
+    // What an export that was killed has left is in nobody's way; a file of another name stays.
+    let beside = ["part", "part.image", "image"].map(|end| format!("{word}.{end}"));
+    beside.iter().for_each(|file| fs::write(file, "left").unwrap());
+    export_image(&real, word);
+    assert_eq!(beside.map(|file| Path::new(&file).exists()), [false, false, true]);
 
     // On three replicas, and on one.
     for options in [&["--import", word][..], &["--import", word, "--replicas", "1"]] {
@@ -301,16 +309,7 @@ fn an_export_needs_nothing_of_its_host_but_skein() {
     let file = real.cluster.place.path("moved.skein");
     let word = file.to_str().unwrap();
     assert_eq!(checkpoint(&real, &["create"]).status.code(), Some(0));
-    let mut next = 300;
-    common::cluster::wait_for_or(
-        "the image to count",
-        || real.cluster.evidence(),
-        || {
-            set(&real, next..next + 50);
-            next += 50;
-            (checkpoint(&real, &["export", word]).status.code() == Some(0)).then_some(())
-        },
-    );
+    export_image(&real, word);
 
     // A host with neither the program, nor the files, nor that version of Skein.
     let place = stopped(real);

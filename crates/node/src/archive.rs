@@ -64,7 +64,9 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
         name.push(end);
         PathBuf::from(name)
     };
-    let (whole, part) = (with(".image"), with(".part"));
+    // By these names they are ours: a run that was killed has left them.
+    let (whole, part) = (with(".part.image"), with(".part"));
+    let _ = fs::remove_file(&whole);
     let written = (|| {
         crate::images::export(image, &whole)?;
         let bytes = write(&whole, data_dir, &part).map_err(failed(&part))?;
@@ -78,7 +80,7 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
 }
 
 fn write(image: &Path, data_dir: &Path, part: &Path) -> io::Result<u64> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)?;
     let mut tar = Builder::new(file);
     for name in
         [edition::FILE, index::PATH].map(PathBuf::from).into_iter().chain(editions(data_dir)?)
