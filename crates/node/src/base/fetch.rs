@@ -7,12 +7,12 @@
 
 use super::index::Index;
 use super::store::Digest;
-use super::wire::{Answer, PART_BYTES, Question, What, Wire};
+use super::wire::{self, Answer, PART_BYTES, Question, What, Wire};
 use super::{Base, failed};
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::transport::{Address, Key};
+use crate::transport::Address;
 use skein_log::ClusterId;
 use std::collections::BTreeMap;
 use std::io;
@@ -101,8 +101,7 @@ pub fn stage_at(
     digest: Digest,
     until: Instant,
 ) -> Result<bool, String> {
-    let key = config.key_file.as_ref().map(|path| Key::read(path)).transpose();
-    let key = key.map_err(|error| error.to_string())?;
+    let key = wire::key(config).map_err(|error| error.to_string())?;
     let mut reached = false;
     loop {
         let connected = Wire::connect(address, key.as_ref(), ClusterId(config.cluster()));
@@ -148,11 +147,7 @@ fn ask_all(
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
 ) -> Result<Came, NodeError> {
     let mut came = Came::Nobody;
-    let key = config
-        .key_file
-        .as_ref()
-        .map(|path| Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error }));
-    let key = key.transpose()?;
+    let key = wire::key(config)?;
     let rate = config.checkpoint.fetch_bytes_per_s;
     for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
         let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));

@@ -4,10 +4,9 @@
 
 use super::Base;
 use super::edition::Commands;
-use super::wire::{Answer, Question, What, Wire};
+use super::wire::{self, Answer, Question, What, Wire};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::transport::Key;
 use skein_log::ClusterId;
 use std::io;
 
@@ -16,11 +15,7 @@ use std::io;
 /// # Errors
 /// The key cannot be read.
 pub fn commands(config: &NodeConfig) -> Result<Option<Commands>, NodeError> {
-    let key = config
-        .key_file
-        .as_ref()
-        .map(|path| Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error }));
-    let key = key.transpose()?;
+    let key = wire::key(config)?;
     let mut newest: Option<Commands> = None;
     for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
         let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));

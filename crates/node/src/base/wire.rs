@@ -13,11 +13,14 @@
 //! Either side waits for the other in a thread of its own, and gives up after [`PATIENCE`].
 
 use super::store::Digest;
+use crate::config::NodeConfig;
+use crate::error::NodeError;
 use crate::transport::channel::Sealer;
 use crate::transport::{self, Address, Key, Stream};
 use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder};
 use std::io::{self, ErrorKind, Read, Write};
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -111,6 +114,17 @@ impl Answer {
         let whole = Some(u64::from_le_bytes(*whole)).filter(|whole| *whole != NOT_HERE);
         (bytes.len() <= PART_BYTES).then(|| Self { whole, bytes: bytes.to_vec() })
     }
+}
+
+/// The key that both sides have, if one is configured.
+///
+/// # Errors
+/// Its file cannot be read, is open to others, or is malformed.
+pub fn key(config: &NodeConfig) -> Result<Option<Key>, NodeError> {
+    let read = |path: &PathBuf| {
+        Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error })
+    };
+    config.key_file.as_ref().map(read).transpose()
 }
 
 /// One side of such a connection.
