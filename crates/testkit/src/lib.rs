@@ -5,9 +5,12 @@ pub mod cluster;
 mod failure;
 pub mod memory;
 pub mod ports;
+pub mod preload;
+pub mod random;
 pub mod resp;
 pub mod steps;
 pub mod workspace;
 
 pub use failure::{Failure, Outcome};
 pub use ports::{free_address, free_port};
+pub use random::Random;

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::preload::compile;
 use crate::{Failure, Outcome};
 
 /// The length of a process's file: a number and a text.
@@ -26,16 +27,8 @@ impl Steps {
     pub fn new(dir: &Path) -> Outcome<Self> {
         let (library, dir) = (dir.join("steps.so"), dir.join("steps"));
         fs::create_dir(&dir).map_err(|error| Failure::of(dir.display(), error))?;
-        let source = dir.with_extension("c");
-        fs::write(&source, include_str!("steps.c"))
-            .map_err(|error| Failure::of(source.display(), error))?;
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library);
-        match compiler.arg(&source).status() {
-            Ok(status) if status.success() => Ok(Self { dir, library }),
-            Ok(status) => Err(Failure(format!("cc steps.c: {status}"))),
-            Err(error) => Err(Failure::of("cc steps.c; run scripts/setup.sh test", error)),
-        }
+        compile(include_str!("steps.c"), &library)?;
+        Ok(Self { dir, library })
     }
 
     /// Makes a command's processes load it: those with this word on their command line.

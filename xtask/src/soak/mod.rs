@@ -11,14 +11,14 @@ mod round;
 
 use std::time::{Duration, Instant};
 
-use self::round::{Chance, Round};
+use self::round::Round;
 use crate::interrupt::Interrupt;
 use crate::zoo::cage::Cage;
 use crate::zoo::load::Load;
 use crate::zoo::species::{self, Species};
 use crate::zoo::{install, say};
 use skein_testkit::cluster::{Cluster, Server};
-use skein_testkit::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome, Random};
 
 /// The servers when none is named.
 const USUAL: [&str; 5] = ["redis", "memcached", "nginx", "postgres", "mariadb"];
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Outcome {
     let begun = Instant::now();
     let in_time = || options.budget_s.is_none_or(|most| begun.elapsed().as_secs() < most);
     let mut tallies = vec![Tally::default(); chosen.len()];
-    let mut chance = Chance::new(options.seed);
+    let mut chance = Random::new(options.seed);
     let mut failed = None;
     let share = options.cycles.div_ceil(chosen.len() as u64);
     'turns: while in_time() && tallies.iter().any(|tally| tally.cycles < share) {
@@ -105,7 +105,7 @@ fn one_cluster(
     species: &Species,
     interrupt: &Interrupt,
     cycles: u64,
-    chance: &mut Chance,
+    chance: &mut Random,
     tally: &mut Tally,
     in_time: &dyn Fn() -> bool,
 ) -> Outcome {

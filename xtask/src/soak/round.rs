@@ -12,30 +12,12 @@ use crate::zoo::half::Asked;
 use crate::zoo::load::Load;
 use skein_testkit::cluster::Cluster;
 use skein_testkit::cluster::status::Status;
-use skein_testkit::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome, Random};
 
 /// Requests between two rounds, and before an image: below this.
 const SOME: u64 = 6;
 /// How long a replica may take until it has an image: it refuses while it is behind.
 const IMAGE_MAX: Duration = Duration::from_secs(120);
-
-/// Random choices, the same for a seed: xorshift64*.
-pub struct Chance(u64);
-
-impl Chance {
-    /// A sequence of its own for each seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
-    }
-}
 
 /// What a round works with.
 pub struct Round<'a, 'b> {
@@ -54,7 +36,7 @@ struct Chosen {
 
 impl Round<'_, '_> {
     /// At most so many cycles.
-    pub fn run(mut self, most: usize, chance: &mut Chance, tally: &mut Tally) -> Outcome {
+    pub fn run(mut self, most: usize, chance: &mut Random, tally: &mut Tally) -> Outcome {
         let term = self.healthy()?.term;
         let half = Asked::begin(self.cage);
         let mut chosen = Vec::new();

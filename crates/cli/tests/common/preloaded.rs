@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -24,10 +24,7 @@ impl Preloaded {
     pub fn new(place: &Place) -> Self {
         let (dir, library) = (place.path("preloaded"), place.path("preloaded.so"));
         fs::create_dir(&dir).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/preloaded.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
-        assert!(compiler.status().unwrap().success(), "cc preloaded.c; run scripts/setup.sh test");
+        skein_testkit::preload::compile(include_str!("preloaded.c"), &library).unwrap();
         Self { dir, library }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::cluster::{Cluster, free_port};
 use super::{PATIENCE, Place};
 use nix::sys::signal::Signal;
+pub use skein_testkit::Random;
 
 /// How long a client waits for an answer.
 pub const ANSWER: Duration = Duration::from_secs(30);
@@ -167,29 +168,6 @@ fn start(place: Place, port: u16, options: &[String], server: &[String]) -> Clus
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server: Vec<&str> = server.iter().map(String::as_str).collect();
     Cluster::start_in(place, port, &options, &server)
-}
-
-/// Numbers that look random and are the same in each run: xorshift64*.
-pub struct Random(u64);
-
-impl Random {
-    /// A sequence of its own for each seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
-    }
-
-    /// Some bytes.
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
 }
 
 /// Runs `work(0)` to `work(n - 1)` at the same time; answers what they answer.
