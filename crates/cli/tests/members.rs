@@ -157,3 +157,32 @@ fn skein_run_keeps_its_replicas() {
     cluster.signal(nix::sys::signal::Signal::SIGINT);
     assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.evidence());
 }
+
+#[test]
+fn clients_of_a_follower_that_continues_from_an_image_are_served() {
+    let mut nodes = Nodes::new();
+    for id in 1..=3 {
+        nodes.begin(id, "found", &[1, 2, 3]);
+    }
+    let mut redis = wait_redis(nodes.ports[0]);
+    let leader = nodes.leader(&[1, 2, 3]);
+    let follower = leader % 3 + 1;
+    let mut written = 0;
+    wait_for_or(
+        "an image of the follower that its log begins behind",
+        || nodes.evidence(),
+        || {
+            written += 1;
+            redis.set("key", &written.to_string()).unwrap();
+            let replica = nodes.status(follower)["replicas"][0].clone();
+            (replica["first_entry"].as_u64()? > 1).then_some(())
+        },
+    );
+    nodes.kill(follower);
+    nodes.start(follower);
+    let log = nodes.place.path(&format!("node-{follower}.log"));
+    let restores = || fs::read_to_string(&log).unwrap().contains(r#""event":"restoring""#);
+    wait_for_or("the restore", || nodes.evidence(), || restores().then_some(()));
+    let mut redis = wait_redis(nodes.ports[follower as usize - 1]);
+    assert_eq!(redis.say("GET key").text(), written.to_string());
+}

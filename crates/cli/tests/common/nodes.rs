@@ -242,7 +242,10 @@ impl Nodes {
     #[track_caller]
     pub fn check(&self, load: Load, at: u64) {
         let books = load.end();
-        let mut redis = wait_redis(self.ports[at as usize - 1]);
+        let port = self.ports[at as usize - 1];
+        let states = || (1..=MOST as u64).map(|id| format!("{id}: {}\n", self.status(id)));
+        let evidence = || states().collect::<String>() + &self.evidence();
+        let mut redis = wait_for_or("redis to answer", evidence, || answering(port));
         for (client, books) in books.iter().enumerate() {
             let Ok(Reply::Array(found)) =
                 redis.ask(&[b"LRANGE", Load::key(client).as_bytes(), b"0", b"-1"])
@@ -269,8 +272,10 @@ impl Drop for Nodes {
 /// A connection to a redis that answers.
 #[track_caller]
 pub fn wait_redis(port: u16) -> Redis {
-    super::wait_for("redis to answer", || {
-        let mut redis = Redis::connect(port, PATIENCE).ok()?;
-        (redis.ask(&[b"PING"]).ok()? == Reply::Status("PONG".into())).then_some(redis)
-    })
+    super::wait_for("redis to answer", || answering(port))
+}
+
+fn answering(port: u16) -> Option<Redis> {
+    let mut redis = Redis::connect(port, PATIENCE).ok()?;
+    (redis.ask(&[b"PING"]).ok()? == Reply::Status("PONG".into())).then_some(redis)
 }

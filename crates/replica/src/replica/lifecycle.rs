@@ -89,6 +89,8 @@ impl<E: Environment> Replica<E> {
                 {
                     tracing::info!(event = "server_started", pid, generation);
                     server.launched(pid, init, files);
+                    // One that continues from an image does not say again where it listens.
+                    self.follow_ports()?;
                 }
             }
             ServerEvent::Failed(error) => return Err(error),
