@@ -51,6 +51,13 @@ impl Small {
         command.env("SKEIN_RUN_DIR", place.path("run")).env("SKEIN_RUNTIME", runtime());
         let real = Real::around(Cluster::spawn(place, port, &mut command));
         real.cluster.wait_ready();
+        // A passive replica that leads first hands on, which ends its clients' connections.
+        let leads = || {
+            let (status, _) = real.cluster.status();
+            let leader = status["leader"].as_u64()?;
+            (Cluster::replica(&status, leader)["kind"] == "active").then_some(())
+        };
+        wait_for_or("an active replica to lead", || real.cluster.evidence(), leads);
         let small = Self { real, id, dir, random: Random::new(3) };
         small.random(0..DATA_BYTES / VALUE_BYTES)
     }
