@@ -32,12 +32,22 @@ fn connect(port: u16) -> Redis {
 
 /// Stores so many values of 64 KiB; one key each.
 fn store(port: u16, keys: std::ops::Range<u64>) {
-    let mut client = connect(port);
+    let broken = store_over_failovers(port, keys);
+    assert_eq!(broken, 0, "connections broke");
+}
+
+/// The same; a connection that breaks is replaced. Answers how many broke.
+fn store_over_failovers(port: u16, keys: std::ops::Range<u64>) -> usize {
+    let (mut client, mut broken) = (connect(port), 0);
     for key in keys {
         let value = key.to_string().repeat(64 << 10);
-        let set = client.set(&format!("key:{key}"), &value[..64 << 10]);
-        set.unwrap();
+        while client.set(&format!("key:{key}"), &value[..64 << 10]).is_err() {
+            client = connect(port);
+            broken += 1;
+            assert!(broken < 10, "connections break again and again");
+        }
     }
+    broken
 }
 
 /// All files of at least so many bytes below a directory.
@@ -254,10 +264,21 @@ fn a_server_sees_the_same_wherever_its_layer_is() {
 }
 
 #[test]
-fn a_full_disk_ends_one_replicas_server_until_there_is_room() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
+fn a_full_disk_ends_a_followers_server_until_there_is_room() {
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(fill_a_disk(1), 0, "a connection broke without a failover");
     }
+}
+
+#[test]
+fn a_full_disk_ends_the_leaders_server_until_there_is_room() {
+    if nix::unistd::geteuid().is_root() {
+        assert!(fill_a_disk(3) > 0, "the leader's server did not end");
+    }
+}
+
+/// Fills the disk of the third replica's layer while `leader` leads, and makes room again. Answers how many connections broke.
+fn fill_a_disk(leader: u64) -> usize {
     let (place, port) = (Place::new(), free_port());
     let server = redis(&place.path("redis"), port);
     // The third replica's layer is on a disk of its own, of which a file takes the most, in a mount namespace that only the cluster sees.
@@ -278,11 +299,17 @@ fn a_full_disk_ends_one_replicas_server_until_there_is_room() {
     command.args(["--data", &place.data(), "--"]).args(server);
     command.env("SKEIN_RUN_DIR", place.path("run")).env("SKEIN_RUNTIME", runtime());
     let mut cluster = Cluster::spawn(place, port, &mut command);
-    let status = cluster.wait_ready();
+    let mut status = cluster.wait_ready();
+    if status["leader"] != leader {
+        let to = leader.to_string();
+        let output = cluster.place.run(&["members", "transfer", &to, "--name", "t"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        status = cluster.wait_status(0);
+    }
     let node = Cluster::replica(&status, 3)["node_pid"].clone();
     let ballast = PathBuf::from(format!("/proc/{node}/root{}/ballast", layer.display()));
     fs::write(&ballast, vec![1; 44 << 20]).unwrap();
-    store(port, 0..300);
+    let broken = store_over_failovers(port, 0..300);
     let log = || fs::read_to_string(cluster.place.path("data/node-3/node.log")).unwrap();
     let full = "the disk of the server's private layer is full";
     wait_for_or("the fault", || cluster.evidence(), || log().contains(full).then_some(()));
@@ -299,7 +326,9 @@ fn a_full_disk_ends_one_replicas_server_until_there_is_room() {
     assert!(!cluster.said().contains("diverged"), "{}", cluster.said());
     let output = cluster.place.run(&["verify", "--name", "t"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(connect(port).say("DBSIZE"), Reply::Int(310));
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.said());
     cluster.assert_nothing_left();
+    broken
 }
