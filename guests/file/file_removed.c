@@ -45,6 +45,10 @@ int main(void)
     CHECK(shared != MAP_FAILED && own != MAP_FAILED);
     strcpy(shared + 2 * 4096, "both");
     strcpy(own, "own");
+    /* What is in the second one is where the first one ends. */
+    int first = memfd_create("first", 0), second = memfd_create("second", 0);
+    CHECK(first >= 0 && second >= 0 && ftruncate(first, 4096) == 0);
+    CHECK(pwrite(first, "first", 5, 0) == 5 && pwrite(second, "second", 6, 4096) == 6);
     char *wiped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(wiped != MAP_FAILED && madvise(wiped, 4096, MADV_DONTFORK) == 0);
     struct stat st;
@@ -69,6 +73,9 @@ int main(void)
     CHECK(fcntl(removed, F_GETFL) & O_APPEND);
     CHECK(fstat(large, &st) == 0 && st.st_size == 3 * 4096 + 5);
     CHECK(strcmp(own + 4096, "both") == 0 && strcmp(own, "own") == 0 && shared[4096] == 0);
+    char text[8] = {0};
+    CHECK(pread(first, text, 5, 0) == 5 && strcmp(text, "first") == 0);
+    CHECK(pread(second, text, 6, 4096) == 6 && strcmp(text, "second") == 0);
     strcpy(shared + 2 * 4096, "seen");
     CHECK(strcmp(own + 4096, "seen") == 0);
     CHECK(linkat(AT_FDCWD, "/proc/self/fd/5", AT_FDCWD, "named", AT_SYMLINK_FOLLOW) == 0 && nameless == 5);

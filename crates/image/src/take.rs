@@ -278,6 +278,8 @@ struct Image<'a> {
     descriptions: Vec<Description>,
     mappings: Vec<restore::Mapping>,
     runs: Vec<Run>,
+    /// So many runs are whole: the next page does not belong to the last of them.
+    whole_runs: usize,
     descriptors: Vec<Descriptor>,
     names: Vec<u8>,
     known: Vec<Known>,
@@ -324,6 +326,7 @@ impl<'a> Image<'a> {
             descriptions: Vec::new(),
             mappings: Vec::new(),
             runs: Vec::new(),
+            whole_runs: 0,
             descriptors: Vec::new(),
             names: Vec::new(),
             known: Vec::new(),
@@ -401,7 +404,7 @@ impl<'a> Image<'a> {
     /// What was added since `at` belongs to this address.
     fn ran(&mut self, address: u64, at: u64) {
         let bytes = self.copied.len() - at;
-        match self.runs.last_mut() {
+        match self.runs[self.whole_runs..].last_mut() {
             Some(run) if run.address + run.bytes == address && run.at + run.bytes == at => {
                 run.bytes += bytes;
             }
@@ -424,12 +427,13 @@ impl<'a> Image<'a> {
             self.compared(heap.address + at, page, before.as_mut())?;
         }
         self.places.heap_root = root.digest();
-        self.head.heap_runs = self.runs.len() as u32;
+        [_, self.head.heap_runs] = self.since(0);
         Ok(())
     }
 
     /// The end of a list of runs: the next page begins a new one.
     fn since(&mut self, first: usize) -> [u32; 2] {
+        self.whole_runs = self.runs.len();
         [first as u32, (self.runs.len() - first) as u32]
     }
 
