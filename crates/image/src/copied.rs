@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 const PAGE: usize = PAGE_BYTES as usize;
 /// Memory for pages is got in pieces of 8 MiB: so huge pages fit, and little is left over.
 const CHUNK_BYTES: usize = 8 << 20;
+/// The first piece has small pages, got so many at a time: most copies are small, and a huge page takes as long as hundreds of small ones.
+const STEP_BYTES: usize = 256 << 10;
 /// Further pages go to a file, if there is one, whose memory the kernel can use for others: 256 MiB.
 const IN_MEMORY_BYTES: usize = 256 << 20;
 
@@ -139,8 +141,11 @@ impl Copied {
             let is_beyond = chunk >= IN_MEMORY_BYTES / CHUNK_BYTES;
             self.chunks.push(match self.beyond.as_ref().filter(|_| is_beyond) {
                 Some(file) => Chunk::in_file(file, chunk - IN_MEMORY_BYTES / CHUNK_BYTES)?,
-                None => Chunk::new()?,
+                None => Chunk::new(chunk > 0)?,
             });
+        }
+        if chunk == 0 && at.is_multiple_of(STEP_BYTES) {
+            self.chunks[0].populate(at, STEP_BYTES);
         }
         // Memory that was never used is zero, which fills the page up.
         self.chunks[chunk].bytes_mut()[at..at + page.len()].copy_from_slice(page);
@@ -239,7 +244,7 @@ impl Read for Reader<'_> {
     }
 }
 
-/// [`CHUNK_BYTES`] of memory of its own, in huge pages if there are some: a fault for each page costs more than the copy of it.
+/// [`CHUNK_BYTES`] of memory of its own: a fault for each page costs more than the copy of it.
 #[derive(Debug)]
 struct Chunk(NonNull<u8>);
 
@@ -249,7 +254,8 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    fn new() -> io::Result<Self> {
+    /// `huge`: in huge pages, if there are some.
+    fn new(huge: bool) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: new memory of nothing.
@@ -257,8 +263,9 @@ impl Chunk {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: that memory. A kernel without huge pages refuses, which only costs time.
-        unsafe { libc::madvise(at, CHUNK_BYTES, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(at, CHUNK_BYTES, advice) };
         Ok(Self(NonNull::new(at.cast()).expect("no mapping is at 0")))
     }
 
@@ -275,6 +282,13 @@ impl Chunk {
             return Err(io::Error::last_os_error());
         }
         Ok(Self(NonNull::new(at.cast()).expect("no mapping is at 0")))
+    }
+
+    /// Gets a part of its memory before it is touched. Should that fail, the first touch of each page gets it.
+    fn populate(&mut self, at: usize, bytes: usize) {
+        assert!(at + bytes <= CHUNK_BYTES, "a part of it");
+        // SAFETY: a part of this memory, whose content stays.
+        unsafe { libc::madvise(self.0.as_ptr().add(at).cast(), bytes, libc::MADV_POPULATE_WRITE) };
     }
 
     fn bytes(&self) -> &[u8] {

@@ -50,6 +50,12 @@ impl Mapping {
         self.flags.split(' ').any(|word| word == flag)
     }
 
+    /// Whether a fork does not copy it.
+    #[must_use]
+    pub fn is_unforked(&self) -> bool {
+        self.has("dc") || self.has("wf")
+    }
+
     /// Whether it maps a file that has a path: unwritten pages of it are the file's.
     #[must_use]
     pub fn is_of_file(&self) -> bool {

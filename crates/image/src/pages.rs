@@ -62,8 +62,7 @@ struct Batch<'b> {
 
 impl<'b> Batch<'b> {
     fn new() -> Self {
-        let piece = vec![0; BATCH * PAGE_BYTES as usize];
-        Self { parts: Vec::new(), to_read: Vec::with_capacity(BATCH), piece }
+        Self { parts: Vec::new(), to_read: Vec::with_capacity(BATCH), piece: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
@@ -82,7 +81,10 @@ impl<'b> Batch<'b> {
         mapping: &Mapping,
         each: &mut impl FnMut(u64, Part<'_>) -> Result<()>,
     ) -> Result<()> {
-        let piece = &mut self.piece[..self.to_read.len() * PAGE_BYTES as usize];
+        // Most mappings have few pages to read, or none.
+        let len = self.to_read.len() * PAGE_BYTES as usize;
+        self.piece.resize(self.piece.len().max(len), 0);
+        let piece = &mut self.piece[..len];
         if !piece.is_empty() {
             from.gather(mapping, &self.to_read, piece)?;
         }
@@ -186,15 +188,10 @@ impl Pages {
     ) -> Result<()> {
         let mut batch = Batch::new();
         for row in rows {
-            let mut at = row.start;
-            while at < row.end {
-                let known = if row.written { &[] } else { before.row(at, row.end) };
-                if known.is_empty() {
-                    batch.read(at);
-                    at += PAGE_BYTES;
-                } else {
-                    batch.parts.push((at, Some(known)));
-                    at += known.len() as u64 * PAGE_BYTES;
+            for (at, known) in row.parts(before) {
+                match known.is_empty() {
+                    true => batch.read(at),
+                    false => batch.parts.push((at, Some(known))),
                 }
                 if batch.is_full() {
                     in_time(deadline)?;

@@ -12,7 +12,7 @@ mod settings;
 mod standing;
 
 use self::descriptors::Opened;
-use self::memory::Stand;
+use self::memory::{Found, Stand};
 use self::objects::{Shared, each_page};
 use self::program::Given;
 use self::settings::Ids;
@@ -78,8 +78,10 @@ pub struct Source<'a> {
     pub paths: &'a dyn Fn() -> Result<BTreeSet<PathBuf>>,
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
-    /// Where numbers of processes come from for stand-ins, if the server is not to stand until its memory is copied.
+    /// Where numbers of processes come from for stand-ins, if there may be some.
     pub numbers: Option<&'a dyn SpareNumbers>,
+    /// Whether there are to be stand-ins where so many private pages are read, of so many. For the first image there are in any case.
+    pub forks_for: fn(u64, u64) -> bool,
 }
 
 /// What was taken.
@@ -102,7 +104,7 @@ impl Source<'_> {
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
     pub fn take(&self, before: Option<&Before>, deadline: Instant) -> Result<Taken> {
-        self.stand(before, deadline, |_| Ok(()))?.finish(deadline)
+        self.stand(before, deadline, |_| Ok(()))?.finish(deadline, || ())
     }
 
     /// The part of [`take`](Self::take) for which the server must stand. `meanwhile` reads its files, of which it is told what was written.
@@ -137,8 +139,16 @@ impl Source<'_> {
         for (n, process) in processes.iter().enumerate() {
             mappings.push(image.mappings_of(n, process, &stand)?);
         }
+        // Where no image is before, all is read: then it is not asked first what that is.
+        let numbers = self.numbers.filter(|_| before.is_none());
+        let private = match numbers {
+            Some(_) => Found::Not(mappings),
+            None => Found::Is(image.all_private(&processes, mappings, &stand)?),
+        };
+        let is_much = || image.is_much(&processes, &private, self.forks_for);
+        let numbers = numbers.or_else(|| self.numbers.filter(|_| is_much()));
         // They fork while what they share is read; the kernel tells nothing about a process's memory meanwhile.
-        let asked = self.numbers.map(|numbers| StandIns::ask(self.arena, numbers, &processes));
+        let asked = numbers.map(|numbers| StandIns::ask(self.arena, numbers, &processes));
         stand.forked = asked.as_ref().is_some_and(std::result::Result::is_ok);
         let heap = self.heap(&header)?;
         let rewritten = self.files(&mut image, &header, &heap.pages, deadline)?;
@@ -161,7 +171,7 @@ impl Source<'_> {
         meanwhile(&mut standing.rewritten)?;
         standing.await_fork(&mut stand)?;
         standing.objects = standing.image.hold_objects(&standing.processes, deadline)?;
-        standing.hold_private(mappings, &stand)?;
+        standing.hold_private(private, &stand)?;
         // The server may close the last descriptor of such a file, and is to have done so.
         standing.image.on_their_way.clear();
         Ok(standing)
@@ -412,8 +422,10 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// The pages of the arena's heap, which come first.
+    /// The pages of the arena's heap, whose runs come first.
     fn heap(&mut self, heap: &Heap) -> Result<()> {
+        let others = std::mem::take(&mut self.runs);
+        self.whole_runs = 0;
         let mut before = self.before.map(Before::heap);
         let mut root = Xxh3::new();
         let mut shared = [0; PAGE_BYTES as usize];
@@ -428,6 +440,11 @@ impl<'a> Image<'a> {
         }
         self.places.heap_root = root.digest();
         [_, self.head.heap_runs] = self.since(0);
+        for process in &mut self.processes {
+            process.runs[0] += self.head.heap_runs;
+        }
+        self.runs.extend(others);
+        self.whole_runs = self.runs.len();
         Ok(())
     }
 

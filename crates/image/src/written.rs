@@ -6,6 +6,8 @@
 //!
 //! Shared memory is not read this way: who wrote it may be gone.
 
+use crate::before::Lookup;
+use crate::form::PAGE_BYTES;
 use crate::maps::Mapping;
 use crate::processes::Process;
 use skein_arena::layout::WRITTEN_FD;
@@ -69,6 +71,22 @@ pub(crate) struct Row {
     pub(crate) end: u64,
     /// They may have changed.
     pub(crate) written: bool,
+}
+
+impl Row {
+    /// Its pages in order: an address, and the hashes of those from there on that the image before has; none: that page is to be read.
+    pub(crate) fn parts<'b>(
+        self,
+        before: &mut Lookup<'b>,
+    ) -> impl Iterator<Item = (u64, &'b [u128])> {
+        let mut at = self.start;
+        std::iter::from_fn(move || {
+            let address = Some(at).filter(|at| *at < self.end)?;
+            let known = if self.written { &[] } else { before.row(at, self.end) };
+            at += known.len().max(1) as u64 * PAGE_BYTES;
+            Some((address, known))
+        })
+    }
 }
 
 /// Watches a process.

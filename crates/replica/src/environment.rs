@@ -297,8 +297,7 @@ pub trait Images {
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
     /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
-    /// `briefly`: clients wait while it stands, which it need not until it is read.
-    fn take_image(&mut self, server: &Link, state: ServerState, briefly: bool);
+    fn take_image(&mut self, server: &Link, state: ServerState);
     /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
     /// from the beginning.
     fn confirm_image(&mut self, index: LogIndex);

@@ -487,7 +487,7 @@ impl Images for Around {
         std::mem::take(&mut self.images)
     }
 
-    fn take_image(&mut self, _server: &Link, state: ServerState, _briefly: bool) {
+    fn take_image(&mut self, _server: &Link, state: ServerState) {
         self.wishes.push(Wish::Take(Box::new(state)));
     }
 

@@ -283,7 +283,9 @@ impl Node {
         let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
         let known = || Ok(paths.clone());
-        let source = Source { init, arena, sizes, given, root, paths: &known, watches, numbers };
+        let (known, forks_for) = (&known as _, (|_, _| true) as fn(_, _) -> _);
+        let source =
+            Source { init, arena, sizes, given, root, paths: known, watches, numbers, forks_for };
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;
@@ -294,7 +296,7 @@ impl Node {
         if let Some(why) = standing.stood_because() {
             return Err(Error::other(format!("its processes did not fork: {why}")));
         }
-        match standing.finish(deadline) {
+        match standing.finish(deadline, || ()) {
             Ok(taken) => {
                 let file = chain.file(taken, root, &paths)?;
                 self.root = chain.before().map(Before::root);

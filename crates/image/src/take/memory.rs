@@ -3,7 +3,7 @@
 use super::{FileId, Image, part, refused};
 use crate::before::Lookup;
 use crate::maps::{self, Mapping};
-use crate::pages::{Pages, Part};
+use crate::pages::{PAGE_BYTES, Pages, Part};
 use crate::processes::Process;
 use crate::raw::Raw;
 use crate::written::{Row, Watch};
@@ -32,6 +32,35 @@ enum Written {
     Later,
     /// They were copied while the server stood.
     Here(Raw),
+}
+
+/// The private memory of all processes.
+pub(super) enum Found {
+    /// Its mappings; what pages they have is not asked yet.
+    Not(Vec<Vec<(Mapping, u32)>>),
+    Is(Vec<Vec<Private>>),
+}
+
+impl Private {
+    /// Copies what a fork does not.
+    pub(super) fn hold_unforked(&mut self, process: &Process, stand: &Stand) -> Result<()> {
+        if !self.mapping.is_unforked() || matches!(self.pages, Written::Here(_)) {
+            return Ok(());
+        }
+        let pages = Pages::of(process)?;
+        self.pages =
+            Written::Here(copied(|each| pages.private(&self.mapping, stand.deadline, each))?);
+        Ok(())
+    }
+}
+
+/// Pages, as `read` tells them.
+fn copied(
+    read: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()>,
+) -> Result<Raw> {
+    let mut raw = Raw::default();
+    read(&mut |at, page| raw.add(at, page).map_err(MemoryError::read("memory for an image")))?;
+    Ok(raw)
 }
 
 /// What is known of a server's memory while it stands.
@@ -92,8 +121,56 @@ impl Image<'_> {
         Ok(found)
     }
 
+    /// The private memory of all processes.
+    pub(super) fn all_private(
+        &self,
+        processes: &[Process],
+        mappings: Vec<Vec<(Mapping, u32)>>,
+        stand: &Stand,
+    ) -> Result<Vec<Vec<Private>>> {
+        let all = processes.iter().zip(mappings);
+        all.map(|(process, mappings)| self.private_of(process, mappings, stand)).collect()
+    }
+
+    /// Whether processes are to fork for these pages, as `forks_for` decides ([`Source::forks_for`](super::Source::forks_for)).
+    pub(super) fn is_much(
+        &self,
+        processes: &[Process],
+        found: &Found,
+        forks_for: fn(u64, u64) -> bool,
+    ) -> bool {
+        let Found::Is(all) = found else { return true };
+        let whole = |from: u64, to: u64| (to - from) / PAGE_BYTES;
+        let (mut read, mut pages) = (0, 0);
+        for (process, private) in processes.iter().zip(all) {
+            let before = self.before.map(|before| before.process(process.host_pid));
+            let mut before = before.unwrap_or_default();
+            for one in private {
+                match &one.pages {
+                    Written::Rows(rows) => {
+                        pages += rows.iter().map(|row| whole(row.start, row.end)).sum::<u64>();
+                        let parts = rows.iter().map(|row| match row.written {
+                            true => whole(row.start, row.end) as usize,
+                            false => {
+                                row.parts(&mut before).filter(|(_, known)| known.is_empty()).count()
+                            }
+                        });
+                        read += parts.sum::<usize>() as u64;
+                    }
+                    // How many there are is not known: all are read.
+                    Written::Mapped => {
+                        let all = whole(one.mapping.start, one.mapping.end);
+                        (read, pages) = (read + all, pages + all);
+                    }
+                    Written::Later | Written::Here(_) => {}
+                }
+            }
+        }
+        forks_for(read, pages)
+    }
+
     /// Which of their pages are the process's own; from now on the kernel notes writes to them.
-    pub(super) fn private_of(
+    fn private_of(
         &self,
         process: &Process,
         mappings: Vec<(Mapping, u32)>,
@@ -109,16 +186,11 @@ impl Image<'_> {
             }
             // The file is gone: what it held is the process's own from now on.
             let is_all = kind == kind::ANONYMOUS && mapping.is_of_file();
-            let is_forked = !mapping.has("dc") && !mapping.has("wf");
-            if is_all || stand.forked && !is_forked {
-                let mut raw = Raw::default();
-                let each = |at, page: &[u8]| {
-                    raw.add(at, page).map_err(MemoryError::read("memory for an image"))
-                };
-                match is_all {
-                    true => pages.all(&mapping, stand.deadline, each)?,
-                    false => pages.private(&mapping, stand.deadline, each)?,
-                }
+            if is_all || stand.forked && mapping.is_unforked() {
+                let raw = copied(|each| match is_all {
+                    true => pages.all(&mapping, stand.deadline, each),
+                    false => pages.private(&mapping, stand.deadline, each),
+                })?;
                 private.push(Private { mapping, pages: Written::Here(raw) });
                 continue;
             }

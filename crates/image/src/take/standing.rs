@@ -1,11 +1,10 @@
 //! An image between the two halves of its taking: the server may go on if its private memory is in stand-ins, and must stand on otherwise.
 
-use super::memory::{Private, Stand};
+use super::memory::{Found, Private, Stand};
 use super::objects::Held;
 use super::{Image, Taken};
 use crate::Result;
 use crate::contents::Rewritten;
-use crate::maps::Mapping;
 use crate::processes::Process;
 use crate::raw::Raw;
 use crate::stand_ins::{self, StandIns};
@@ -60,32 +59,43 @@ impl Standing<'_> {
     }
 
     /// Finds out, or copies, what later nobody has.
-    pub(super) fn hold_private(
-        &mut self,
-        mappings: Vec<Vec<(Mapping, u32)>>,
-        stand: &Stand,
-    ) -> Result<()> {
-        for (process, mappings) in self.processes.iter().zip(mappings) {
-            self.private.push(self.image.private_of(process, mappings, stand)?);
-        }
+    pub(super) fn hold_private(&mut self, private: Found, stand: &Stand) -> Result<()> {
+        self.private = match private {
+            Found::Not(mappings) => self.image.all_private(&self.processes, mappings, stand)?,
+            Found::Is(mut private) => {
+                if stand.forked {
+                    for (process, private) in self.processes.iter().zip(&mut private) {
+                        private.iter_mut().try_for_each(|one| one.hold_unforked(process, stand))?;
+                    }
+                }
+                private
+            }
+        };
         Ok(())
     }
 
-    /// Copies the private memory; the server stands until this returns, unless it [forked](Self::is_forked).
+    /// Copies the private memory. Calls `go_on` when the server need not stand any longer: at once if it [forked](Self::is_forked), and otherwise when it is copied.
     ///
     /// # Errors
     /// As for [`Source::take`].
-    pub fn finish(self, deadline: Instant) -> Result<Taken> {
+    pub fn finish(self, deadline: Instant, go_on: impl FnOnce()) -> Result<Taken> {
         let Self { mut image, processes, header, heap, objects, private, rewritten, .. } = self;
+        let mut go_on = Some(go_on);
+        if self.stand_ins.is_some() {
+            go_on.take().expect("it is the first time")();
+        }
         let copies = self.stand_ins.as_ref().map(|all| all.of(image.init, &processes));
         let copies = copies.transpose()?;
-        image.heap(&heap)?;
         for (n, (process, private)) in processes.iter().zip(private).enumerate() {
             let copy = copies.as_ref().map(|copies| &copies[n]);
             image.pages_of(n, process, copy, private, deadline)?;
         }
+        if let Some(go_on) = go_on {
+            go_on();
+        }
         drop(self.stand_ins);
         stand_ins::await_end(&copies.unwrap_or_default(), deadline);
+        image.heap(&heap)?;
         image.objects(objects)?;
         image.finish(&header, &processes, rewritten)
     }

@@ -22,9 +22,9 @@ use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageFile};
 use skein_replica::server::ServerState;
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,13 +125,16 @@ impl Store {
         &self.dir
     }
 
-    /// An empty file that nobody else has, where the file system can make one.
+    /// An empty file that nobody else has, where the file system can make one. The disk is not waited for: a server stands meanwhile.
     #[must_use]
     pub fn nameless_file(&self) -> Option<File> {
-        durable::create_dir(&self.dir).ok()?;
         let mut new = OpenOptions::new();
         new.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        new.open(&self.dir).ok()
+        let open = || new.open(&self.dir).ok();
+        open().or_else(|| {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).ok()?;
+            open()
+        })
     }
 
     /// The file of the image at this entry, once it is confirmed.

@@ -70,10 +70,8 @@ impl ImageWork {
         &self.store
     }
 
-    pub(super) fn take(&mut self, stood: Stood, state: ServerState, briefly: bool) {
-        self.begin(state, move |work, state| {
-            take(&work.0, &work.1, &work.2, stood, state, briefly)
-        });
+    pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
+        self.begin(state, move |work, state| take(&work.0, &work.1, &work.2, stood, state));
     }
 
     /// Keeps the files that a server has left.
@@ -277,7 +275,6 @@ fn take(
     known: &Known,
     stood: Stood,
     state: ServerState,
-    briefly: bool,
 ) -> Result<Image, Trouble> {
     let begun = Instant::now();
     // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
@@ -293,7 +290,7 @@ fn take(
         step_back();
     };
     let Standing { memory, figures, places, layer, contents } =
-        copy(store, stood, &state, before, briefly, copied)?;
+        copy(store, stood, &state, before, copied)?;
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
@@ -369,13 +366,18 @@ struct Standing {
     contents: Contents,
 }
 
+/// Whether a server forks for an image that reads so many of its private pages: each that is copied while it stands costs some 3 us; a fork 0.1 us for each page
+/// there is, and later a fault for each that the server writes.
+const fn forks_for(read: u64, pages: u64) -> bool {
+    read > 1024 && read > pages / 16
+}
+
 /// Calls `copied` when the server may go on.
 fn copy(
     store: &Store,
     stood: Stood,
     state: &ServerState,
     before: Option<&Before>,
-    briefly: bool,
     copied: impl FnOnce(bool),
 ) -> Result<Standing, String> {
     let deadline = Instant::now() + COPIES;
@@ -392,9 +394,8 @@ fn copy(
     };
     let given = [given, given];
     let watches = std::env::var_os(COMPARES).is_none();
-    let numbers = outfit.numbers().filter(|_| briefly);
-    let source =
-        Source { init, arena: &arena, sizes, given, root, paths: &paths, watches, numbers };
+    let (arena, paths, numbers) = (&arena, &paths, outfit.numbers());
+    let source = Source { init, arena, sizes, given, root, paths, watches, numbers, forks_for };
     let mut packed = None;
     let pack = |rewritten: &mut Rewritten| {
         let mut files =
@@ -408,13 +409,9 @@ fn copy(
         tracing::info!(event = "image_without_fork", index = state.index.0, why);
     }
     let (layer, contents) = packed.expect("files are packed while the server stands");
-    let taken = match standing.is_forked() {
-        true => {
-            copied(true);
-            standing.finish(Instant::now() + COPIES)
-        }
-        false => standing.finish(deadline).inspect(|_| copied(false)),
-    };
-    let Taken { copied: memory, figures, places, .. } = taken.map_err(|error| error.to_string())?;
+    let forked = standing.is_forked();
+    let deadline = if forked { Instant::now() + COPIES } else { deadline };
+    let taken = standing.finish(deadline, || copied(forked)).map_err(|error| error.to_string())?;
+    let Taken { copied: memory, figures, places, .. } = taken;
     Ok(Standing { memory, figures, places, layer, contents })
 }

@@ -367,11 +367,11 @@ impl Images for System {
         all
     }
 
-    fn take_image(&mut self, server: &Link, state: ServerState, briefly: bool) {
+    fn take_image(&mut self, server: &Link, state: ServerState) {
         let images = self.images.as_mut().ok_or("this run has no directory for images");
         let begun = images.map_err(String::from).and_then(|images| {
             if state.ended.is_none() {
-                images.take(server.stood()?, state, briefly);
+                images.take(server.stood()?, state);
             } else {
                 let files = server.files.clone();
                 images.keep_files(files.ok_or("it has no private layer of files")?, state);

@@ -392,10 +392,8 @@ impl<E: Environment> Replica<E> {
         };
         let state = server.server_state(term, base);
         taking.stood = Some(self.now);
-        // A leader's clients wait while its server stands; a follower's have its leader's.
-        let briefly = self.lead.is_some();
         if let Some(server) = self.slot.link() {
-            self.env.take_image(server, state, briefly);
+            self.env.take_image(server, state);
         }
     }
 

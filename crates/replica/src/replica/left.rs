@@ -91,7 +91,7 @@ impl<E: Environment> Replica<E> {
             Ok(state) => {
                 let generation = link.generation;
                 self.images.keeps_files(index, generation, self.now);
-                self.env.take_image(link, state, false);
+                self.env.take_image(link, state);
                 if let Some(ended) = &mut self.upgrades.ended {
                     ended.keeps = true;
                 }
