@@ -229,6 +229,7 @@ impl World {
                 .process
                 .as_ref()
                 .map_or_else(Default::default, |p| p.replica.consensus().membership()),
+            levels: None,
         }
     }
 
