@@ -77,6 +77,26 @@ proptest! {
 }
 
 #[test]
+fn a_hello_from_before_levels_is_read_and_one_without_levels_is_the_same() {
+    let mut bytes = vec![3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes.extend_from_slice(&[9; 32]);
+    bytes.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0]);
+    let before = Hello {
+        replica: ReplicaId(3),
+        incarnation: 1,
+        durability: Durability::Fsync,
+        program: ProgramHash([9; 32]),
+        membership: LogIndex(7),
+        levels: None,
+    };
+    assert_eq!(Hello::decode(&bytes), Ok(before));
+    assert_eq!(before.encode(), bytes);
+    let levels = Some(Levels { known: Level(3), needed: Level(2) });
+    bytes.extend_from_slice(&[3, 0, 2, 0]);
+    assert_eq!(Hello { levels, ..before }.encode(), bytes);
+}
+
+#[test]
 fn strangers_are_told_apart() {
     let mut decoder = Decoder::new(CLUSTER);
     decoder.push(b"GE");
