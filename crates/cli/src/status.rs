@@ -11,6 +11,7 @@ use skein_node::edition::Spec;
 use skein_node::status::TrappedPlace;
 use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
 use skein_replica::majority;
+use skein_replica::status::LevelStatus;
 
 use crate::args::StatusArgs;
 use crate::failure::{EXIT_USAGE, Failure};
@@ -40,6 +41,8 @@ pub struct ClusterStatus {
     service: Vec<String>,
     leader: Option<u64>,
     term: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    levels: Option<LevelStatus>,
     replicas: Vec<ReplicaStatus>,
 }
 
@@ -122,6 +125,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
         service: leader.or(known).map(|status| status.service.clone()).unwrap_or_default(),
         leader: leads,
         term: known.map_or(0, |status| status.term),
+        levels: leader.and_then(|status| status.levels.clone()),
         replicas: state
             .nodes
             .iter()
@@ -178,6 +182,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     }
     text.push_str(&edition(cluster));
     text.push_str(&versions(cluster));
+    text.push_str(&levels(cluster));
     text.push_str(&compared(cluster));
     text.push_str(&clocks(cluster));
     let here = cluster.replicas.len();
@@ -224,6 +229,18 @@ fn versions(cluster: &ClusterStatus) -> String {
         return "\nThe server runs with the libskein.so of another Skein than is installed: 'skein upgrade --skein' takes that over, and restarts the server on its files.\n".into();
     }
     String::new()
+}
+
+/// Which replicas keep the others from using what a newer version can.
+fn levels(cluster: &ClusterStatus) -> String {
+    let Some(LevelStatus { agreed, newest, waits_for }) = &cluster.levels else {
+        return String::new();
+    };
+    let ids: Vec<String> = waits_for.iter().map(u64::to_string).collect();
+    format!(
+        "\nReplicas speak to each other as an earlier Skein does (level {agreed} of {newest}), as these have an older version or are not connected: {}.\n",
+        ids.join(", ")
+    )
 }
 
 /// The agreement of the digests: those in the table are of different moments while there is work.
@@ -429,6 +446,21 @@ mod tests {
              id images kind lag_entries lag_ms node_pid other_runtime patched_calls role server_pid skein state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
+    }
+
+    #[test]
+    fn a_level_is_shown_while_a_replica_holds_it_back() {
+        let mut two = answer(2, "leader", ReplicaState::Running).unwrap();
+        two.levels = Some(LevelStatus { agreed: 1, newest: 2, waits_for: vec![1, 3] });
+        let (cluster, code) = join(&state(1, 1), vec![Some(two.clone())]);
+        let json = serde_json::to_value(&cluster).unwrap();
+        assert_eq!(json["levels"]["waits_for"], serde_json::json!([1, 3]));
+        assert!(table(&cluster, 1, code).contains(
+            "(level 1 of 2), as these have an older version or are not connected: 1, 3.\n"
+        ));
+        two.levels = None;
+        let (cluster, code) = join(&state(1, 1), vec![Some(two)]);
+        assert!(!table(&cluster, 1, code).contains("level"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A log need not reach back to the first entry: what lies before its base is in an image of the server. The base names the last entry that the
 //! log does not hold, that entry's term, and the members as they were then, which the log could no longer tell.
 
-use crate::{cursor::Cursor, places::Places};
+use crate::{cursor::Cursor, level::Level, places::Places};
 use raft::eraftpb::ConfState;
 use skein_model::{LogIndex, Term};
 
@@ -14,6 +14,8 @@ const AUTO_LEAVE: u8 = 1;
 const PLACES: u8 = 2;
 /// with their kinds.
 const KINDS: u8 = 4;
+/// The agreed level follows, before that.
+const LEVEL: u8 = 8;
 
 /// The entry that a log begins after; the default is the base of a log that holds all entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,12 +64,16 @@ impl Base {
         let auto_leave = if members.auto_leave { AUTO_LEAVE } else { 0 };
         let places = if members.places.is_empty() { 0 } else { PLACES };
         let kinds = if members.places.have_kinds() { KINDS } else { 0 };
-        out.push(auto_leave | places | kinds);
+        let level = if members.places.have_level() { LEVEL } else { 0 };
+        out.push(auto_leave | places | kinds | level);
         for ids in members.lists() {
             assert!(ids.len() <= MAX_MEMBERS, "{} members", ids.len());
             // Lossless: checked above.
             out.extend_from_slice(&(ids.len() as u16).to_le_bytes());
             ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+        }
+        if members.places.have_level() {
+            out.extend_from_slice(&members.places.level.0.to_le_bytes());
         }
         if !members.places.is_empty() {
             members.places.encode(out);
@@ -87,13 +93,18 @@ impl Base {
         }
         let [voters, outgoing, learners, next_learners] = lists;
         let auto_leave = flags & AUTO_LEAVE != 0;
+        let level = match flags & LEVEL {
+            0 => Level::FIRST,
+            _ => Some(Level(cursor.u16()?)).filter(|level| *level > Level::FIRST)?,
+        };
         // Programs before version 5 of the log's format knew none.
         let places = match flags & PLACES {
             0 => Places::default(),
             _ => Places::decode(cursor, flags & KINDS != 0)?,
         };
+        let places = places.with_level(level);
         let members = Members { voters, outgoing, learners, next_learners, auto_leave, places };
-        (flags & !(AUTO_LEAVE | PLACES | KINDS) == 0 && flags & (PLACES | KINDS) != KINDS)
+        (flags & !(AUTO_LEAVE | PLACES | KINDS | LEVEL) == 0 && flags & (PLACES | KINDS) != KINDS)
             .then_some(Self { index, term, members })
     }
 }
@@ -129,7 +140,7 @@ pub struct Members {
     pub(crate) next_learners: Vec<u64>,
     /// The change ends by itself.
     pub(crate) auto_leave: bool,
-    /// Where they are reached.
+    /// Where they are reached, and the level that they have agreed on.
     pub(crate) places: Places,
 }
 
@@ -138,6 +149,11 @@ impl Members {
     #[must_use]
     pub fn is_founders(&self) -> bool {
         self.lists().iter().all(|ids| ids.is_empty())
+    }
+
+    /// Whether they have agreed on a level, and not on places.
+    pub(crate) fn says_level_only(&self) -> bool {
+        self.places.have_level() && self.places.is_empty()
     }
 
     pub(crate) fn lists(&self) -> [&Vec<u64>; 4] {

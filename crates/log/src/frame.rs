@@ -4,18 +4,22 @@
 //! frame: magic:u32 version:u16 kind:u8 zero:u8 cluster:u128 len:u32 crc:u32 payload[len]
 //! ```
 //!
+//! The version is 2; that of a hello with [`Levels`] is 3, so that nodes from before levels, which cannot go on, refuse it by a line of theirs.
 //! Numbers are little-endian; the checksum covers everything but itself. The [`Decoder`] takes bytes in any pieces and gives
 //! frames; an error ends the connection, as later bytes cannot be trusted. It never holds more than one frame of
 //! [`MAX_FRAME_BYTES`] plus one read.
 
 use crate::{
     cursor::Cursor,
+    level::Level,
     types::{ClusterId, Durability, ProgramHash},
 };
 use skein_model::{LogIndex, ReplicaId};
 
 /// The version of the protocol between nodes: two versions do not talk.
 pub const VERSION: u16 = 2;
+/// The version of a hello of a cluster that has agreed on a [level](crate::Level).
+pub const VERSION_WITH_LEVELS: u16 = 3;
 /// The length of a frame's header.
 pub const HEADER_BYTES: usize = 32;
 /// The longest frame with its header.
@@ -41,7 +45,7 @@ pub enum FrameError {
     Garbage,
     /// A node of another version.
     #[error(
-        "the peer speaks protocol version {0}, this node {VERSION}; run the same version of Skein"
+        "the peer speaks protocol version {0}, this node {VERSION_WITH_LEVELS}; run the same version of Skein"
     )]
     Version(u16),
     /// A node of another cluster.
@@ -60,11 +64,21 @@ pub enum FrameError {
 
 /// Appends a frame to `out`. The payload must not exceed [`MAX_PAYLOAD_BYTES`].
 pub fn encode(out: &mut Vec<u8>, cluster: ClusterId, kind: u8, payload: &[u8]) {
+    encode_as(VERSION, out, cluster, kind, payload);
+}
+
+/// Appends a hello as a frame.
+pub fn encode_hello(out: &mut Vec<u8>, cluster: ClusterId, hello: &Hello) {
+    let version = if hello.levels.is_some() { VERSION_WITH_LEVELS } else { VERSION };
+    encode_as(version, out, cluster, KIND_HELLO, &hello.encode());
+}
+
+fn encode_as(version: u16, out: &mut Vec<u8>, cluster: ClusterId, kind: u8, payload: &[u8]) {
     assert!(payload.len() <= MAX_PAYLOAD_BYTES, "a frame of {} bytes", payload.len());
     let start = out.len();
     out.reserve(HEADER_BYTES + payload.len());
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[kind, 0]);
     out.extend_from_slice(&cluster.0.to_le_bytes());
     // Lossless: checked above.
@@ -157,7 +171,8 @@ fn parse_header(bytes: &[u8], cluster: ClusterId) -> Result<Option<(u8, usize, u
         ))
     };
     let (version, kind, zero, found, len, crc) = fields(header).ok_or(FrameError::Garbage)?;
-    if version != VERSION {
+    let hello = version == VERSION_WITH_LEVELS && kind == KIND_HELLO;
+    if version != VERSION && !hello {
         return Err(FrameError::Version(version));
     }
     if ClusterId(found) != cluster {
@@ -185,13 +200,24 @@ pub struct Hello {
     pub program: ProgramHash,
     /// The newest change of the members that it knows. See [`crate::Consensus::membership`].
     pub membership: LogIndex,
+    /// Said once its cluster has agreed on a level.
+    pub levels: Option<Levels>,
+}
+
+/// What a node says of levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// The newest that it knows.
+    pub known: Level,
+    /// The one that its members must know: see [`crate::Consensus::needed_level`].
+    pub needed: Level,
 }
 
 impl Hello {
     /// The payload of a [`KIND_HELLO`] frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + 8 + 1 + 32 + 8);
+        let mut out = Vec::with_capacity(8 + 8 + 1 + 32 + 8 + 2 + 2);
         out.extend_from_slice(&self.replica.0.to_le_bytes());
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.push(match self.durability {
@@ -200,10 +226,14 @@ impl Hello {
         });
         out.extend_from_slice(&self.program.0);
         out.extend_from_slice(&self.membership.0.to_le_bytes());
+        if let Some(Levels { known, needed }) = self.levels {
+            out.extend_from_slice(&known.0.to_le_bytes());
+            out.extend_from_slice(&needed.0.to_le_bytes());
+        }
         out
     }
 
-    /// Reads the payload of a [`KIND_HELLO`] frame.
+    /// Reads the payload of a [`KIND_HELLO`] frame. What follows levels is of a later level: who does not know it must still read which one that is.
     pub fn decode(payload: &[u8]) -> Result<Self, FrameError> {
         let fields = || {
             let mut cursor = Cursor::new(payload);
@@ -216,8 +246,12 @@ impl Hello {
             };
             let program = ProgramHash(cursor.array()?);
             let membership = LogIndex(cursor.u64()?);
-            let hello = Self { replica, incarnation, durability, program, membership };
-            (cursor.left() == 0).then_some(hello)
+            let levels = if cursor.left() == 0 {
+                None
+            } else {
+                Some(Levels { known: Level(cursor.u16()?), needed: Level(cursor.u16()?) })
+            };
+            Some(Self { replica, incarnation, durability, program, membership, levels })
         };
         fields().ok_or(FrameError::Hello)
     }

@@ -8,7 +8,7 @@
 //!   a small [`disk::Disk`] trait so that tests can tear, lose and flip written bytes. [`wal::thread`] syncs it in groups.
 //! * [`wire`] and [`frame`]: messages between nodes: versioned, bounded, never trusted.
 //!
-//! [`Base`] is where a log begins. [`identity`] is the durable record of a replica whose log is in memory, so that it knows after a crash that it forgot.
+//! [`Base`] is where a log begins. [`Level`] is what nodes know of each other's forms. [`identity`] is the durable record of a replica whose log is in memory, so that it knows after a crash that it forgot.
 
 mod base;
 pub mod consensus;
@@ -16,6 +16,7 @@ mod cursor;
 pub mod disk;
 pub mod frame;
 pub mod identity;
+mod level;
 mod places;
 mod recovered;
 mod rng;
@@ -29,6 +30,7 @@ pub use consensus::{
     MemberStatus, OldEntries, Outgoing, PeerStatus, Progress, ProposeError, RoleChange, Status,
     StepError, UnfitKinds, unfit_kinds,
 };
+pub use level::{HeldBack, Level, TooNew};
 pub use places::{Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, NoKind, Place};
 pub use recovered::Recovered;
 pub use types::{

@@ -1,11 +1,12 @@
-//! Where members are reached, and what kind each is: the part of the membership that the consensus library does not know.
+//! Where members are reached, what kind each is, and the level that all know: the part of the membership that the consensus library does not know.
 //!
 //! Each membership change carries all of it in its context, and a log's [base](crate::Base) has it, so it is as durable as the members are. The addresses are
 //! texts that nothing in here reads. Founders have theirs from their configuration until the first change. A member keeps its kind for life.
 //!
-//! Two forms: members that are all active are written as programs before kinds wrote them, which can go on to read that. Others have a kind each.
+//! Three forms: members that are all active are written as programs before kinds wrote them, which can go on to read that. Others have a kind each. Once the members have
+//! agreed on a [level](crate::Level), which is an own record of a change that changes nobody, each later change says it, too.
 
-use crate::cursor::Cursor;
+use crate::{cursor::Cursor, level::Level};
 use serde::{Deserialize, Serialize};
 use skein_model::ReplicaId;
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
@@ -18,8 +19,10 @@ pub const MAX_ADDRESS_BYTES: usize = 128;
 const MAX_PLACES: usize = MAX_REPLICAS + 2;
 /// The version of a change's context whose members are all active,
 const CONTEXT_VERSION: u8 = 1;
-/// and of one that says each member's kind.
+/// of one that says each member's kind,
 const CONTEXT_WITH_KINDS: u8 = 2;
+/// and of one that says the agreed level, and whether it says kinds. Those of later levels begin with the level, too.
+const CONTEXT_WITH_LEVEL: u8 = 3;
 
 /// What a member does besides voting and keeping the log.
 #[derive(
@@ -118,7 +121,11 @@ impl Place {
 
 /// The members' places, as far as they are known. Small, and cheap to copy: each write to the log has room for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places(Arc<BTreeMap<ReplicaId, Place>>);
+pub(crate) struct Places {
+    of: Arc<BTreeMap<ReplicaId, Place>>,
+    /// What all members know.
+    pub(crate) level: Level,
+}
 
 /// Whether a text can be an address: not empty, printable, and short enough to be kept.
 pub(crate) fn is_address(text: &str) -> bool {
@@ -127,31 +134,40 @@ pub(crate) fn is_address(text: &str) -> bool {
 
 impl FromIterator<(ReplicaId, Place)> for Places {
     fn from_iter<T: IntoIterator<Item = (ReplicaId, Place)>>(places: T) -> Self {
-        Self(Arc::new(places.into_iter().collect()))
+        Self { of: Arc::new(places.into_iter().collect()), level: Level::FIRST }
     }
 }
 
 impl Places {
     pub(crate) fn get(&self, replica: ReplicaId) -> Option<&Place> {
-        self.0.get(&replica)
+        self.of.get(&replica)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ReplicaId, &Place)> + '_ {
-        self.0.iter().map(|(replica, place)| (*replica, place))
+        self.of.iter().map(|(replica, place)| (*replica, place))
     }
 
     /// To be changed.
     pub(crate) fn edit(&mut self) -> &mut BTreeMap<ReplicaId, Place> {
-        Arc::make_mut(&mut self.0)
+        Arc::make_mut(&mut self.of)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.of.is_empty()
     }
 
     /// Whether one is not active.
     pub(crate) fn have_kinds(&self) -> bool {
-        self.0.values().any(|place| place.kind != Kind::Active)
+        self.of.values().any(|place| place.kind != Kind::Active)
+    }
+
+    pub(crate) fn with_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Whether they say a level.
+    pub(crate) fn have_level(&self) -> bool {
+        self.level > Level::FIRST
     }
 
     /// The kind of a member; one whose place is unknown is of a program that knew active ones only.
@@ -162,9 +178,9 @@ impl Places {
     /// `count:u8 { replica:u16 replaces:u16 kind:u8? len:u8 address[len] }*`; kinds are there if one is not active.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let kinds = self.have_kinds();
-        assert!(self.0.len() <= MAX_PLACES, "{} places", self.0.len());
+        assert!(self.of.len() <= MAX_PLACES, "{} places", self.of.len());
         // Lossless here and below: checked above, ids have 16 bits, and addresses were checked when they came.
-        out.push(self.0.len() as u8);
+        out.push(self.of.len() as u8);
         for (replica, place) in self.iter() {
             let replaces = place.replaces.map_or(0, |replica| replica.0);
             assert!(place.address.len() <= MAX_ADDRESS_BYTES, "a long address");
@@ -196,20 +212,22 @@ impl Places {
             places.insert(replica, Place { address, replaces, kind });
         }
         // A replica that is named twice is a mistake of the writer's.
-        (places.len() == count).then(|| Self(Arc::new(places)))
+        (places.len() == count).then(|| places.into_iter().collect())
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
+        let level = Level(cursor.u16()?);
         let kinds = cursor.u8()? != 0;
-        let places = Self::decode(&mut cursor, kinds)?;
+        let places = Self { level, ..Self::decode(&mut cursor, kinds)? };
         (cursor.left() == 0).then_some(places)
     }
 
-    /// Within a process, as a snapshot's data: whether there are kinds, and the places. Nothing for none.
+    /// Within a process, as a snapshot's data: the level, whether there are kinds, and the places. Nothing for none.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if !self.is_empty() {
+        if !self.is_empty() || self.have_level() {
+            out.extend_from_slice(&self.level.0.to_le_bytes());
             out.push(self.have_kinds().into());
             self.encode(&mut out);
         }
@@ -217,7 +235,7 @@ impl Places {
     }
 }
 
-/// What a membership change says besides the change: `version:u8 founders:u8 { replica:u16 }* places`.
+/// What a membership change says besides the change: `version:u8 (level:u16 kinds:u8)? founders:u8 { replica:u16 }* places`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Context {
     /// In the cluster's first change: those who founded it. A replica that joins reads the log from there, and its configuration has other peers.
@@ -230,8 +248,15 @@ impl Context {
     pub(crate) fn encode(&self) -> Vec<u8> {
         assert!(self.founders.len() <= usize::from(u8::MAX), "too many founders");
         let kinds = self.places.have_kinds();
-        let version = if kinds { CONTEXT_WITH_KINDS } else { CONTEXT_VERSION };
-        let mut out = vec![version, self.founders.len() as u8];
+        let mut out = Vec::new();
+        if self.places.have_level() {
+            out.push(CONTEXT_WITH_LEVEL);
+            out.extend_from_slice(&self.places.level.0.to_le_bytes());
+            out.push(kinds.into());
+        } else {
+            out.push(if kinds { CONTEXT_WITH_KINDS } else { CONTEXT_VERSION });
+        }
+        out.push(self.founders.len() as u8);
         for founder in &self.founders {
             out.extend_from_slice(&(founder.0 as u16).to_le_bytes());
         }
@@ -239,18 +264,34 @@ impl Context {
         out
     }
 
+    /// Whether it leaves places as they are.
+    pub(crate) fn says_level_only(&self) -> bool {
+        self.places.have_level() && self.places.is_empty()
+    }
+
+    /// The level that is agreed with a change, also where a later level has another form.
+    pub(crate) fn level(bytes: &[u8]) -> Level {
+        match bytes.split_first_chunk::<3>() {
+            Some(([version, low, high], _)) if *version >= CONTEXT_WITH_LEVEL => {
+                Level(u16::from_le_bytes([*low, *high]))
+            }
+            _ => Level::FIRST,
+        }
+    }
+
     /// `None` for a change of a program that did not say it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
-        let kinds = match cursor.u8()? {
-            CONTEXT_VERSION => false,
-            CONTEXT_WITH_KINDS => true,
+        let (level, kinds) = match cursor.u8()? {
+            CONTEXT_VERSION => (Level::FIRST, false),
+            CONTEXT_WITH_KINDS => (Level::FIRST, true),
+            CONTEXT_WITH_LEVEL => (Level(cursor.u16()?), cursor.u8()? != 0),
             _ => return None,
         };
         let founders = (0..cursor.u8()?)
             .map(|_| cursor.u16().map(|id| ReplicaId(id.into())).filter(|id| id.0 != 0))
             .collect::<Option<_>>()?;
-        let places = Places::decode(&mut cursor, kinds)?;
+        let places = Places { level, ..Places::decode(&mut cursor, kinds)? };
         (cursor.left() == 0).then_some(Self { founders, places })
     }
 }
@@ -276,7 +317,7 @@ mod tests {
             assert_eq!(Context::decode(&bytes[..end]), None, "{end}");
         }
         for wrong in [
-            &b"\x03\0\0"[..],
+            &b"\x04\0\0"[..],
             b"\x02\0\x01\x01\0\0\0\x03\x01a",
             b"\x01\0\0\0",
             b"\x01\0\xff",
@@ -311,6 +352,29 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         assert!("learner".parse::<Kind>().is_err());
+    }
+
+    #[test]
+    fn an_agreed_level_is_said_in_a_form_of_its_own() {
+        let mut places: Places = [(ReplicaId(1), Place::at("a"))].into_iter().collect();
+        places.level = Level(0x102);
+        let mut context = Context { founders: vec![ReplicaId(1)], places };
+        let bytes = context.encode();
+        assert_eq!(
+            bytes, b"\x03\x02\x01\0\x01\x01\0\x01\x01\0\0\0\x01a",
+            "other replicas read these"
+        );
+        assert_eq!(Context::level(&bytes), Level(0x102));
+        assert_eq!(Context::decode(&bytes), Some(context.clone()));
+        context.places.edit().insert(ReplicaId(2), Place::of("b", Kind::Witness));
+        assert_eq!(Context::decode(&context.encode()), Some(context.clone()));
+        assert_eq!(Places::from_bytes(&context.places.to_bytes()), Some(context.places));
+        let nobody = Places { level: Level(7), ..Places::default() };
+        assert_eq!(Places::from_bytes(&nobody.to_bytes()), Some(nobody));
+        for (bytes, level) in [(&b"\x04\x07\0"[..], 7), (b"\x02\x07\0", 1), (b"\x03", 1), (b"", 1)]
+        {
+            assert_eq!(Context::level(bytes), Level(level), "{bytes:?}");
+        }
     }
 
     proptest! {

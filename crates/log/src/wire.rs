@@ -15,10 +15,12 @@
 use crate::{
     base::{Base, Members},
     cursor::Cursor,
-    places::{Kind, Places},
+    level::Level,
+    places::{Context, Kind, Places},
 };
 use bytes::Bytes;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType, Snapshot};
 use skein_model::{LogIndex, Term};
 
 /// The version of this encoding.
@@ -303,6 +305,32 @@ fn check_fields(message: &Message) -> Result<(), WireError> {
         return Err(WireError::Field("entry"));
     }
     Ok(())
+}
+
+/// The level that a membership change says.
+pub(crate) fn level_of_change(payload: &[u8]) -> Level {
+    let mut change = ConfChangeV2::default();
+    // What is no change has no effect.
+    let read = change.merge_from_bytes(payload);
+    read.map_or(Level::FIRST, |()| Context::level(&change.context))
+}
+
+pub(crate) fn level_of_entry(entry: &Entry) -> Level {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal => Level::FIRST,
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => level_of_change(&entry.data),
+    }
+}
+
+/// The level that a receiver of this message must know.
+pub(crate) fn level_of_message(message: &Message) -> Level {
+    let entries = message.entries.iter().map(level_of_entry).max().unwrap_or_default();
+    entries.max(places_of(message.get_snapshot()).level)
+}
+
+/// The level that a receiver of these bytes must know. For tests that nobody gets what it does not know.
+pub fn level(bytes: &[u8]) -> Result<Level, WireError> {
+    Ok(level_of_message(&decode(bytes)?))
 }
 
 /// One line about a message, for traces: its kind and its claims.

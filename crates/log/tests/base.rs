@@ -220,6 +220,57 @@ fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_n
     assert_eq!(Wal::open(disk, options()).unwrap().recovered.last_index(), LogIndex(80));
 }
 
+/// A base of entry 100 and of three members with places and kinds, as versions before agreed levels write it; with a level, as those since.
+fn base_of_kinds(index: u64, level: Option<u8>) -> Base {
+    let mut bytes = [index, 3].map(u64::to_le_bytes).concat();
+    bytes.push(if level.is_some() { 14 } else { 6 });
+    bytes.extend_from_slice(&[3, 0]);
+    (1..=3_u64).for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
+    bytes.extend_from_slice(&[0; 6]);
+    bytes.extend(level.into_iter().flat_map(|level| [level, 0]));
+    bytes.push(3);
+    for (id, kind) in [(1, 0), (2, 1), (3, 2)] {
+        bytes.extend_from_slice(&[id, 0, 0, 0, kind, 1, b'a' + id]);
+    }
+    let base = Base::from_bytes(&bytes).expect("a base");
+    assert_eq!(base.to_bytes(), bytes, "other versions read these");
+    base
+}
+
+#[test]
+fn a_log_of_the_format_whose_members_have_agreed_on_no_level_is_read_and_goes_on_in_the_next() {
+    let before = base_of_kinds(100, None);
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format6");
+    if std::env::var_os("SKEIN_BLESS").is_some() {
+        let disk = Arc::new(DirDisk::open(&stored).unwrap());
+        fill(&mut Wal::create_after(disk, options(), before.clone()).unwrap().wal).unwrap();
+        fs::remove_file(stored.join("lock")).unwrap();
+    }
+    let root = stored_log("format6");
+    let newest = |root: &Path| versions(root).pop();
+    assert_eq!(newest(root.path()), Some(6));
+    let disk = Arc::new(DirDisk::open(root.path()).unwrap());
+    let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
+    assert_eq!((recovered.base(), recovered.last_index()), (&before, LogIndex(120)));
+    let read = wal.reader().read(LogIndex(101), LogIndex(120), usize::MAX).unwrap();
+    assert_eq!(read, (101..=120).map(expected).collect::<Vec<_>>());
+    // What such members agree on is in a segment that a version before refuses by its number.
+    for (index, level, version) in [(110, None, 6), (119, Some(2), 7)] {
+        let base = base_of_kinds(index, level);
+        let base = Base { term: recovered.term(LogIndex(index)).unwrap(), ..base };
+        let base = NewBase::Forget(Box::new(base));
+        wal.append(&Persist { base: Some(base.clone()), ..persist(None, vec![]) }).unwrap();
+        wal.prepare().unwrap();
+        drop(wal);
+        assert_eq!(newest(root.path()), Some(version));
+        let opened = Wal::open(disk.clone(), options()).unwrap();
+        assert_eq!(opened.recovered.base(), base.base());
+        wal = opened.wal;
+    }
+    let stays = fs::read_dir(stored).unwrap().count();
+    assert!(stays > 1, "the stored log is not touched");
+}
+
 #[test]
 fn a_log_of_the_format_without_a_base_is_read_and_goes_on_in_it() {
     let root = stored_log("format2");

@@ -2,8 +2,8 @@
 
 use proptest::{collection::vec, prelude::*};
 use skein_log::{
-    ClusterId, Durability, ProgramHash,
-    frame::{self, Decoder, FrameError, Hello},
+    ClusterId, Durability, Level, ProgramHash,
+    frame::{self, Decoder, FrameError, Hello, Levels},
 };
 use skein_model::{LogIndex, ReplicaId};
 
@@ -53,16 +53,47 @@ proptest! {
     }
 
     #[test]
-    fn hellos_come_back(replica in any::<u64>(), incarnation in any::<u64>(), program in any::<[u8; 32]>(), memory in any::<bool>()) {
+    fn hellos_come_back(replica in any::<u64>(), incarnation in any::<u64>(), program in any::<[u8; 32]>(), memory in any::<bool>(), levels in any::<Option<(u16, u16)>>()) {
         let durability = if memory { Durability::Memory } else { Durability::Fsync };
         let program = ProgramHash(program);
         let membership = LogIndex(incarnation / 2);
+        let levels =
+            levels.map(|(known, needed)| Levels { known: Level(known), needed: Level(needed) });
         let hello =
-            Hello { replica: ReplicaId(replica), incarnation, durability, program, membership };
-        let bytes = hello.encode();
+            Hello { replica: ReplicaId(replica), incarnation, durability, program, membership, levels };
+        let mut bytes = hello.encode();
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
-        prop_assert_eq!(Hello::decode(&bytes[1..]), Err(FrameError::Hello));
+        prop_assert_eq!(Hello::decode(&bytes[..bytes.len() - 1]), Err(FrameError::Hello));
+        let mut out = Vec::new();
+        frame::encode_hello(&mut out, CLUSTER, &hello);
+        // Nodes from before levels refuse by the version what they cannot read.
+        prop_assert_eq!(out[4], if levels.is_some() { 3 } else { 2 });
+        prop_assert_eq!(decode_all(&out, 9), Ok(vec![(frame::KIND_HELLO, bytes.clone())]));
+        if levels.is_some() {
+            bytes.push(7);
+            prop_assert_eq!(Hello::decode(&bytes), Ok(hello), "of a later level");
+        }
     }
+}
+
+#[test]
+fn a_hello_from_before_levels_is_read_and_one_without_levels_is_the_same() {
+    let mut bytes = vec![3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes.extend_from_slice(&[9; 32]);
+    bytes.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0]);
+    let before = Hello {
+        replica: ReplicaId(3),
+        incarnation: 1,
+        durability: Durability::Fsync,
+        program: ProgramHash([9; 32]),
+        membership: LogIndex(7),
+        levels: None,
+    };
+    assert_eq!(Hello::decode(&bytes), Ok(before));
+    assert_eq!(before.encode(), bytes);
+    let levels = Some(Levels { known: Level(3), needed: Level(2) });
+    bytes.extend_from_slice(&[3, 0, 2, 0]);
+    assert_eq!(Hello { levels, ..before }.encode(), bytes);
 }
 
 #[test]

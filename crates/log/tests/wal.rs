@@ -131,7 +131,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     let newer = disk.fork();
     let name = &disk.list().unwrap()[0];
     let mut bytes = disk.bytes(name).unwrap();
-    bytes[8] = 7;
+    bytes[8] = 8;
     let crc = {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[..12]);
@@ -140,7 +140,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     };
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     newer.set_bytes(name, bytes);
-    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 7, .. })));
+    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 8, .. })));
 }
 
 /// A client that knew them could send bytes that pass for records of the log.

@@ -133,7 +133,7 @@ impl Node {
         let replica = ReplicaId(config.id);
         let membership = consensus.membership();
         let program = ProgramHash(launcher.common_hash());
-        let hello = Hello { replica, incarnation, durability, program, membership };
+        let hello = Hello { replica, incarnation, durability, program, membership, levels: None };
         let metrics = Arc::new(Metrics::default());
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
         say_of_members(&config, &consensus);

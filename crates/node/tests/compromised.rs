@@ -72,6 +72,7 @@ impl Liar {
             incarnation: 0,
             durability: Durability::Memory,
             program: ProgramHash([7; 32]),
+            levels: None,
         }
         .encode()
     }

@@ -49,6 +49,7 @@ fn forged(config: &NodeConfig) -> Vec<u8> {
         incarnation: 0,
         durability: skein_log::Durability::Memory,
         program: skein_log::ProgramHash([7; 32]),
+        levels: None,
     };
     let mut bytes = Vec::new();
     frame::encode(&mut bytes, cluster, frame::KIND_HELLO, &hello.encode());

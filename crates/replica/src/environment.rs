@@ -7,7 +7,7 @@ use crate::error::ReplicaError;
 use crate::gateway::Socket;
 use crate::server::{Link, ServerState};
 use skein_arena::layout::Sizes;
-use skein_log::frame::Hello;
+use skein_log::frame::{Hello, Levels};
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use std::collections::BTreeSet;
@@ -74,6 +74,8 @@ pub trait Transport {
     /// From now on these are the other replicas, each with its node's address; connections with others end. `since`: the change of the members that says so,
     /// for one that does not know it; without, this replica joins, and listens to any replica of the cluster.
     fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, now: Duration);
+    /// From now on hellos say this of levels.
+    fn say_levels(&mut self, levels: Option<Levels>);
     /// A replica's host, where it is on one that can be another; what it listens on at all addresses is reached there.
     fn host(&self, peer: ReplicaId) -> Option<IpAddr>;
     /// Bytes received and sent so far.

@@ -1,7 +1,7 @@
 //! Why a replica ends.
 
-use skein_log::StepError;
 use skein_log::wal::WalError;
+use skein_log::{StepError, TooNew};
 use skein_model::LogIndex;
 use std::io;
 use std::path::PathBuf;
@@ -47,6 +47,9 @@ pub enum ReplicaError {
     /// This replica's log was lost without its knowledge.
     #[error("{0}; 'skein rejoin' fills it anew from the others")]
     LogLost(StepError),
+    /// The members have agreed on more than this version knows.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
     /// A file of the host differs from the log, or changed since the server first used it.
     #[error("{0}")]
     HostFile(String),

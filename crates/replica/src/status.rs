@@ -34,8 +34,22 @@ pub struct NodeStatus {
     /// The members as this replica's log has them.
     #[serde(default)]
     pub members: Vec<MemberReport>,
+    /// What keeps the members from agreeing on a newer [`skein_log::Level`]. Only on the leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub levels: Option<LevelStatus>,
     /// Recent warnings for an operator, oldest first.
     pub notes: Vec<String>,
+}
+
+/// The level that the members agree on, while the leader knows a newer one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelStatus {
+    /// The agreed level.
+    pub agreed: u16,
+    /// The newest one that the leader knows.
+    pub newest: u16,
+    /// The members that have not said that they know it: they are older, or not connected.
+    pub waits_for: Vec<u64>,
 }
 
 /// One replica.

@@ -7,7 +7,7 @@ use crate::wire::{Wire, WireEnd};
 use bytes::Bytes;
 use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
-use skein_log::frame::Hello;
+use skein_log::frame::{Hello, Levels};
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
@@ -91,6 +91,8 @@ pub struct Around {
     pub since: Option<Since>,
     /// The newest change of the members that each peer knew when it was connected.
     pub claims: BTreeMap<ReplicaId, LogIndex>,
+    /// What its hellos say of levels.
+    pub levels: Option<Levels>,
     /// Connections with replicas that are no members any more, which end.
     pub parted: Vec<(ReplicaId, u64)>,
     /// Peers that sent invalid bytes, with the bytes.
@@ -158,6 +160,7 @@ impl Around {
             known: BTreeSet::new(),
             since: None,
             claims: BTreeMap::new(),
+            levels: None,
             parted: Vec::new(),
             distrusted: Vec::new(),
             durable,
@@ -264,6 +267,10 @@ impl Transport for Around {
                 parted.push((peer, connection));
             }
         }
+    }
+
+    fn say_levels(&mut self, levels: Option<Levels>) {
+        self.levels = levels;
     }
 
     fn host(&self, _peer: ReplicaId) -> Option<IpAddr> {

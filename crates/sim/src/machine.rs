@@ -13,9 +13,11 @@ use skein_log::disk::sim::{SimDisk, SimRng};
 use skein_log::identity::Identity;
 use skein_log::wal::{Wal, WalError, WalOptions, WalReader};
 use skein_log::{
-    ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
+    ClusterId, Config, Consensus, ConsensusError, Durability, EntryReader, Level, ProgramHash,
+    Recovered, Ticket,
 };
 use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr};
+use skein_replica::ReplicaError;
 use skein_replica::config::{Kind, Member, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::{Mode, Order};
@@ -110,6 +112,12 @@ pub struct Machine {
     pub life: u64,
     /// Its incarnation.
     pub incarnation: u64,
+    /// The newest level that its version of Skein knows,
+    pub level: Level,
+    /// and that any version knew that it has had.
+    pub newest: Level,
+    /// Its operator is to read that its version is too old.
+    pub refused: bool,
     /// Its disk.
     pub disk: SimDisk,
     /// A requested new log, with its incarnation.
@@ -153,13 +161,16 @@ pub enum Servers {
 
 impl Machine {
     /// A new one.
-    pub fn new(id: u64, peers: Vec<(u64, Kind)>, clock_offset_us: i64) -> Self {
+    pub fn new(id: u64, peers: Vec<(u64, Kind)>, clock_offset_us: i64, level: Level) -> Self {
         Self {
             id: ReplicaId(id),
             peers,
             retired: false,
             life: 0,
             incarnation: 0,
+            level,
+            newest: level,
+            refused: false,
             disk: SimDisk::new(),
             begin: Some(0),
             process: None,
@@ -241,7 +252,7 @@ impl Process {
         broken: Option<Break>,
         mut rng: SimRng,
         now_us: u64,
-    ) -> Result<(Self, u64, Kept), WalError> {
+    ) -> Result<(Self, u64, Kept), ReplicaError> {
         let (disk, begin) = (&machine.disk, machine.begin);
         let config = replica_config(machine.id, &machine.peers, plan);
         let mut recovered = Recovered::default();
@@ -282,13 +293,16 @@ impl Process {
             max_message_bytes: 2000,
             max_uncommitted_bytes: plan.uncommitted_bytes,
             eager_commit: plan.eager_commit,
+            level: machine.level,
             ..config.consensus(incarnation, rng.next_u64())
         };
         let reader = process_wal.as_ref().map(Wal::reader);
         let boxed =
             process_wal.as_ref().map(|wal| Box::new(wal.reader()) as Box<dyn EntryReader + Send>);
-        let consensus =
-            Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
+        let consensus = match Consensus::new(consensus_config, recovered, boxed) {
+            Err(ConsensusError::TooNew(error)) => return Err(error.into()),
+            consensus => consensus.expect("a sound configuration"),
+        };
         let timer = (plan.timer_ns, plan.timer_speaks);
         let mut env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
         (env.images, env.imaged) = machine.images.at_start();

@@ -1,7 +1,7 @@
 //! The parameters of a simulation; most of them follow from the seed.
 
 use skein_log::disk::sim::SimRng;
-use skein_log::{Durability, unfit_kinds};
+use skein_log::{Durability, Level, unfit_kinds};
 use skein_replica::config::{CheckpointConfig, DurabilityMode, Kind, Tuning};
 
 /// 365 days.
@@ -232,10 +232,23 @@ pub struct Plan {
     pub kinds: Vec<Kind>,
     /// An operator changes the members.
     pub operator: bool,
+    /// The versions of Skein that the nodes are of.
+    pub levels: Levels,
     /// The replicas' numbers.
     pub tuning: Tuning,
     /// Images of servers.
     pub checkpoint: CheckpointConfig,
+}
+
+/// The [levels](Level) of a cluster's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// They are from before levels.
+    Before,
+    /// They have this program's.
+    Newest,
+    /// They begin with this one, and get newer ones on the way.
+    Grow(Level),
 }
 
 /// An end of the server that its input causes: on all replicas at one entry.
@@ -289,6 +302,7 @@ impl Plan {
             // Too few servers may be left for a majority that ends in the same way.
             plan.finale = Finale::None;
         }
+        plan.levels = plan.levels_of(seed, options);
         plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
@@ -370,6 +384,22 @@ impl Plan {
             }
         }
         kinds
+    }
+
+    /// Half of the clusters are as they were before levels.
+    fn levels_of(&self, seed: u64, options: &Options) -> Levels {
+        let rng = &mut SimRng::new(seed.rotate_left(48));
+        let ways = [Levels::Before, Levels::Before, Levels::Newest, Levels::Newest]
+            .map(|levels| (levels, rng.chance(50)));
+        let (levels, grows) = ways[rng.below(4) as usize];
+        let may_grow = options.scenario == Scenario::Random
+            && options.broken.is_none()
+            && self.fault_every_us > 0
+            && !self.loses_some;
+        match levels {
+            Levels::Newest if may_grow && grows => Levels::Grow(Level(1 + rng.below(2) as u16)),
+            levels => levels,
+        }
     }
 
     /// Whether all founders are active.
@@ -462,6 +492,7 @@ impl Plan {
             ),
             kinds: vec![Kind::Active; replicas as usize],
             operator: false,
+            levels: Levels::Before,
             tuning,
             checkpoint,
         }

@@ -2,6 +2,7 @@
 
 use crate::{
     base::Base,
+    level::{Level, TooNew},
     places::{MAX_REPLICAS, Place},
     types::{Durability, LogEntry, Persist, Role},
     wire::{self, WireError},
@@ -25,6 +26,8 @@ pub struct Config {
     pub incarnation: u64,
     /// Whether an acknowledged entry is on disk or only in memory.
     pub durability: Durability,
+    /// The newest level that this program knows: another one than [`Level::NEWEST`] in tests only.
+    pub level: Level,
     /// Ticks without a message from a leader before a follower campaigns; the actual number is up to twice as many.
     pub election_ticks: u32,
     /// Ticks between a leader's heartbeats.
@@ -62,6 +65,7 @@ impl Config {
             places: BTreeMap::new(),
             incarnation: 0,
             durability: Durability::Fsync,
+            level: Level::NEWEST,
             election_ticks: 15,
             heartbeat_ticks: 3,
             stagger_ticks: 2,
@@ -121,6 +125,9 @@ pub enum ConsensusError {
     /// The recovered data are not a log.
     #[error("the recovered log is inconsistent: {0}")]
     Recovered(String),
+    /// The log is of a newer program.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
 }
 
 /// The reason why a proposal was refused.
@@ -200,6 +207,9 @@ pub enum StepError {
         /// The entry.
         index: LogIndex,
     },
+    /// A record that this program does not know.
+    #[error(transparent)]
+    TooNew(#[from] TooNew),
     /// A follower acknowledges an entry that was never sent.
     #[error("replica {from} acknowledges entry {index}, which does not exist")]
     NeverSent {

@@ -170,15 +170,8 @@ pub(super) fn first_members(
     changes: &[LogEntry],
 ) -> Members {
     if !base.is_founders() {
-        let mut members = base.clone();
-        if members.places.is_empty() {
-            // Of a program that did not keep them.
-            let ids: Vec<_> =
-                members.lists().into_iter().flatten().map(|m| replica_of(*m)).collect();
-            let known = |id| ids.contains(&id);
-            members.places = config_places(config, known);
-        }
-        return members;
+        let members = base.clone();
+        return Members { places: known_places(config, base), ..members };
     }
     let first = changes.first().and_then(|entry| {
         let mut change = ConfChangeV2::default();
@@ -194,6 +187,16 @@ pub(super) fn first_members(
     let places = config_places(config, |id| founders.contains(&id));
     let voters = founders.iter().map(|id| member_id(*id, 0)).collect();
     Members { voters, places, ..base.clone() }
+}
+
+/// The places of a base's members.
+pub(super) fn known_places(config: &super::Config, members: &Members) -> Places {
+    if !members.places.is_empty() {
+        return members.places.clone();
+    }
+    // Of a program that did not keep them, or of members who have agreed on a level alone.
+    let ids: Vec<_> = members.lists().into_iter().flatten().map(|m| replica_of(*m)).collect();
+    config_places(config, |id| ids.contains(&id)).with_level(members.places.level)
 }
 
 fn config_places(config: &super::Config, known: impl Fn(ReplicaId) -> bool) -> Places {
@@ -372,20 +375,32 @@ impl Consensus {
     }
 
     /// Proposes a change with the places of all members.
-    pub(super) fn propose_change(&mut self, mut change: ConfChangeV2) -> Result<(), ProposeError> {
+    pub(super) fn propose_change(&mut self, change: ConfChangeV2) -> Result<(), ProposeError> {
         if removes(&change, self.member) {
             // A leader that goes could not say that it went.
             self.leave_to_another();
             return Err(ProposeError::Busy);
         }
         if !change.changes.is_empty() {
-            change.context = self.context(&change).encode().into();
+            let context = self.context(&change);
+            return self.propose_with(change, Some(&context));
+        }
+        self.propose_with(change, None)
+    }
+
+    pub(super) fn propose_with(
+        &mut self,
+        mut change: ConfChangeV2,
+        context: Option<&Context>,
+    ) -> Result<(), ProposeError> {
+        if let Some(context) = context {
+            change.context = context.encode().into();
         }
         let payload = change.write_to_bytes().expect("a message without required fields");
         self.propose_entry(EntryType::EntryConfChangeV2, payload.into())
     }
 
-    fn context(&self, change: &ConfChangeV2) -> Context {
+    pub(super) fn context(&self, change: &ConfChangeV2) -> Context {
         let mut places = self.places.clone();
         for replica in all(&self.members).map(replica_of) {
             // Unknown to a log of a program that did not keep them.

@@ -18,7 +18,7 @@
 //! Each step is repeated until it has an effect: the leader asks again at each answer to a heartbeat, and sends a snapshot again that had no effect
 //! for some election timeouts. No step depends on an earlier leader.
 
-use super::{Batch, Consensus, Outgoing, StepError};
+use super::{Batch, Consensus, Outgoing, StepError, change::known_places};
 use crate::{
     base::{Base, Members, NewBase},
     places::Kind,
@@ -247,7 +247,9 @@ impl Consensus {
         self.applied = base.index;
         // It may be an earlier one; the members know this entry at the latest.
         self.membership = base.index;
-        self.places = base.members.places.clone();
+        self.places = known_places(&self.config, &base.members);
+        self.places_unsaid = base.members.says_level_only();
+        self.levels_ahead.clear();
         self.take_members(base.members.to_state());
         // The disk learns of the later base only.
         self.forgot = None;

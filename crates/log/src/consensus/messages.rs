@@ -20,6 +20,7 @@ impl Consensus {
             return Ok(());
         }
         self.check_message(from, &message)?;
+        self.check_level(&message)?;
         match message.get_msg_type() {
             MessageType::MsgSnapshot if !message.has_snapshot() => {
                 return self.hear_of_base(from, &message);

@@ -68,6 +68,7 @@ mod change;
 mod history;
 mod images;
 mod kinds;
+mod levels;
 mod members;
 mod messages;
 mod process;
@@ -84,11 +85,13 @@ pub use kinds::{UnfitKinds, unfit_kinds};
 
 use crate::{
     base::Base,
+    level::{Level, TooNew},
     places::{Kind, Places},
     recovered::Recovered,
     rng::Rng,
     types::{Durability, HardState, LogEntry, Role, Ticket, incarnation_of, member_id, replica_of},
     wal::WalError,
+    wire,
 };
 use bytes::Bytes;
 use raft::{
@@ -142,11 +145,17 @@ pub struct Consensus {
     membership: LogIndex,
     /// Up to this entry a follower's silence is no reason to ask it again.
     unhurried: LogIndex,
-    /// Where the members are reached.
+    /// Where the members are reached, and the agreed level.
     places: Places,
+    /// The log has agreed on a level, and on nobody's place: founders still have theirs from their configurations.
+    places_unsaid: bool,
+    /// Levels that entries say which are not applied yet.
+    levels_ahead: Vec<(LogIndex, Level)>,
+    /// The newest levels that connected peers know.
+    levels: BTreeMap<ReplicaId, Level>,
     /// On a leader: a replica that is to be taken in, and is not a member yet.
     candidate: Option<Candidate>,
-    /// Grows with each change of members, places and the candidate.
+    /// Grows with each change of members, places, the needed level and the candidate.
     version: u64,
     /// This replica's kind, as a leader says while the log here does not.
     told_kind: Option<Kind>,
@@ -179,7 +188,7 @@ impl Consensus {
         }
         let hard_state = recovered.hard_state;
         let membership = recovered.membership.clone();
-        let base = recovered.base();
+        let base = recovered.base().clone();
         let begins = base.index;
         // They are known as of the base at least.
         let known_since = if base.members.is_founders() { LogIndex(0) } else { begins };
@@ -218,6 +227,9 @@ impl Consensus {
             membership: known_since,
             unhurried: LogIndex(0),
             places: founders.places,
+            places_unsaid: base.members.says_level_only(),
+            levels_ahead: Vec::new(),
+            levels: BTreeMap::new(),
             candidate: None,
             version: 0,
             told_kind: None,
@@ -230,6 +242,14 @@ impl Consensus {
             consensus.apply_membership(entry);
         }
         consensus.applied = applied;
+        for entry in membership.iter().skip_while(|entry| entry.index <= applied) {
+            let level = wire::level_of_change(&entry.payload);
+            consensus.levels_ahead.push((entry.index, level));
+        }
+        let (needed, known) = (consensus.needed_level(), consensus.config.level);
+        if needed > known {
+            return Err(ConsensusError::TooNew(TooNew { needed, known }));
+        }
         // What was recovered is on disk.
         consensus.changed = false;
         consensus.reported.term = consensus.hard_state.term;
@@ -316,16 +336,11 @@ impl Consensus {
 
     /// A peer's connection closed: its process is gone, or the link. See "A leader that died".
     pub fn peer_lost(&mut self, peer: ReplicaId) {
+        // Another program may come back.
+        self.levels.remove(&peer);
+        self.report_unreachable(peer);
         let raft = &mut self.node.raft;
         if raft.state == StateRole::Leader {
-            let lost: Vec<u64> =
-                raft.prs().iter().map(|(id, _)| *id).filter(|id| replica_of(*id) == peer).collect();
-            for member in lost {
-                self.node.report_unreachable(member);
-                // What it said of its images is of the past, and what it was sent may be lost.
-                self.node.mut_store().holds_image(member, None);
-                self.give_up_snapshot(member);
-            }
             return;
         }
         if raft.leader_id == INVALID_ID || replica_of(raft.leader_id) != peer {
@@ -371,8 +386,17 @@ impl Consensus {
 
     /// A message could not be sent: the leader probes this follower before it sends more.
     pub fn report_unreachable(&mut self, peer: ReplicaId) {
-        if self.node.raft.state == StateRole::Leader {
-            self.peer_lost(peer);
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader {
+            return;
+        }
+        let lost: Vec<u64> =
+            raft.prs().iter().map(|(id, _)| *id).filter(|id| replica_of(*id) == peer).collect();
+        for member in lost {
+            self.node.report_unreachable(member);
+            // What it said of its images is of the past, and what it was sent may be lost.
+            self.node.mut_store().holds_image(member, None);
+            self.give_up_snapshot(member);
         }
     }
 
@@ -411,6 +435,7 @@ impl Consensus {
         }
         self.persist_base(&mut batch);
         self.tell_of_base(&mut batch.messages);
+        self.drop_messages_to_older(&mut batch.messages);
         batch.role = self.role_change().or(role);
         batch.applied = self.applied;
         Some(batch)
@@ -633,9 +658,12 @@ impl Consensus {
         let committed = raft.raft_log.committed;
         let caught_up =
             |member| raft.prs().get(member).is_some_and(|peer| peer.matched >= committed);
+        // One that does not say that it knows the needed level waits until it does.
+        let wanted = self.wanted.iter().filter(|(replica, _)| self.is_new_enough(**replica));
+        let wanted = wanted.map(|(replica, incarnation)| (*replica, *incarnation)).collect();
         let next = members::Next {
             members,
-            wanted: &self.wanted,
+            wanted: &wanted,
             candidate: self.candidate.as_ref(),
             places: &self.places,
         };

@@ -37,6 +37,7 @@ impl Consensus {
             self.reset(ready.snapshot(), batch);
         }
         self.node.mut_store().append(ready.entries());
+        self.note_levels(ready.entries());
         if must_sync {
             batch.persist = Some(Persist {
                 ticket: self.next_ticket(),
@@ -89,6 +90,7 @@ impl Consensus {
             self.reset(ready.snapshot(), batch);
         }
         self.node.mut_store().append(ready.entries());
+        self.note_levels(ready.entries());
         let mut light = self.node.advance_append(ready);
         batch.messages.extend(encode_all(held));
         batch.messages.extend(encode_all(light.take_messages()));
@@ -133,6 +135,7 @@ impl Consensus {
     pub(super) fn apply_membership(&mut self, entry: &LogEntry) {
         let is_first = self.membership == LogIndex(0);
         self.membership = entry.index;
+        self.levels_ahead.retain(|(index, _)| *index > entry.index);
         let payload = &entry.payload;
         let mut change = ConfChangeV2::default();
         if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
@@ -146,11 +149,19 @@ impl Consensus {
             self.found(context.as_ref().map(|context| context.founders.as_slice()));
         }
         if let Ok(members) = self.node.apply_conf_change(&change) {
+            let level_only = context.as_ref().is_some_and(Context::says_level_only);
+            self.places_unsaid = level_only && (is_first || self.places_unsaid);
             if let Some(context) = context {
-                self.places = context.places;
+                let level = self.places.level.max(context.places.level);
+                let places = if level_only { self.places.clone() } else { context.places };
+                self.places = places.with_level(level);
             }
             self.places.edit().retain(|replica, _| has_replica(&members, *replica));
-            let known = Members::of(&members, self.places.clone());
+            let said = match self.places_unsaid {
+                true => Places::default().with_level(self.places.level),
+                false => self.places.clone(),
+            };
+            let known = Members::of(&members, said);
             self.node.mut_store().members_changed(entry.index, known);
             self.take_members(members);
             self.step_down_if_gone();

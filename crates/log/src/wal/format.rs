@@ -22,9 +22,10 @@
 //! | 4 | the same, as programs before version 5 wrote it: read, no longer written | its [`Start`]: no earlier segment is needed for more than entries |
 //! | 5 | the same, as programs before version 6 wrote it: read, no longer written | its [`Start`], whose members have places |
 //! | 6 | a log that begins later | its [`Start`], whose members have places, and kinds if one is not active |
+//! | 7 | the same, of members who have agreed on a [level](crate::Level) | its [`Start`], which says that level, too |
 //!
 //! Nothing else is different. A log of version 2 gets its first segment of version 6 when it forgets entries, one of version 3, 4 or 5 also when a
-//! segment is full; no older version follows a version 6.
+//! segment is full; no older version follows a version 6. Programs before version 7 refuse a log that has such a segment.
 
 use crate::{
     base::Base,
@@ -42,8 +43,10 @@ pub const VERSION_WITH_BASE: u32 = 3;
 pub const VERSION_WITH_START: u32 = 4;
 /// The version of a segment that begins with a [`Start`] in which members have no kinds.
 pub const VERSION_WITH_PLACES: u32 = 5;
-/// The version of a segment that begins with a [`Start`], and the newest one.
+/// The version of a segment that begins with a [`Start`] of members who have agreed on no level.
 pub const VERSION_WITH_KINDS: u32 = 6;
+/// The version of a segment that begins with any other [`Start`], and the newest one.
+pub const VERSION_WITH_LEVEL: u32 = 7;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
@@ -96,14 +99,31 @@ pub enum Layout {
     Based,
     /// Version 6, and 4 and 5: a [`Start`].
     Started,
+    /// Version 7: a [`Start`] with an agreed level.
+    Levelled,
 }
 
 impl Layout {
+    /// Of a segment with this start.
+    pub(crate) fn with(start: Option<&Start>) -> Self {
+        match start {
+            None => Self::Whole,
+            Some(start) if start.base.members.places.have_level() => Self::Levelled,
+            Some(_) => Self::Started,
+        }
+    }
+
+    /// Whether that is a [`Start`].
+    pub(crate) const fn has_start(self) -> bool {
+        matches!(self, Self::Started | Self::Levelled)
+    }
+
     const fn version(self) -> u32 {
         match self {
             Self::Whole => VERSION,
             Self::Based => VERSION_WITH_BASE,
             Self::Started => VERSION_WITH_KINDS,
+            Self::Levelled => VERSION_WITH_LEVEL,
         }
     }
 
@@ -112,6 +132,7 @@ impl Layout {
             VERSION => Some(Self::Whole),
             VERSION_WITH_BASE => Some(Self::Based),
             VERSION_WITH_START | VERSION_WITH_PLACES | VERSION_WITH_KINDS => Some(Self::Started),
+            VERSION_WITH_LEVEL => Some(Self::Levelled),
             _ => None,
         }
     }

@@ -271,7 +271,7 @@ impl Recovery {
             let file = file.map_err(WalError::io(&path, "open"))?;
             let head = read_range(&*file, 0, HEADER_BYTES).map_err(WalError::io(&path, "read"))?;
             let layout = SegmentHeader::decode(&head).map(|header| header.layout);
-            if layout.is_ok_and(|layout| layout == Layout::Started) {
+            if layout.is_ok_and(Layout::has_start) {
                 return Ok(*number);
             }
         }
@@ -297,7 +297,7 @@ impl Recovery {
         let file = self.path(segment.number);
         SegmentHeader::decode(&segment.bytes).map_err(|error| match error {
             HeaderError::Version(found) => {
-                WalError::Version { file, found, expected: format::VERSION_WITH_KINDS }
+                WalError::Version { file, found, expected: format::VERSION_WITH_LEVEL }
             }
             HeaderError::Damaged => WalError::damaged(file, 0, "the header's checksum is wrong"),
         })
@@ -327,7 +327,7 @@ impl Recovery {
             return Err(WalError::damaged(file, 0, why));
         }
         let fits = match header.layout {
-            Layout::Started => true,
+            Layout::Started | Layout::Levelled => true,
             Layout::Based => !self.recovered.base().is_start(),
             Layout::Whole => self.recovered.base().is_start(),
         };
@@ -360,7 +360,7 @@ impl Recovery {
         let spot = |position: usize| Spot { segment: number, salt, offset: position as u64 };
         let mut position = HEADER_BYTES;
         // A start was durable before the seal of the segment before it.
-        if self.header(segment)?.layout == Layout::Started && segment.start().is_none() {
+        if self.header(segment)?.layout.has_start() && segment.start().is_none() {
             return Err(self.no_start(number));
         }
         loop {

@@ -1,7 +1,7 @@
 //! One segment's file, read into memory when a log is opened.
 
 use super::{
-    format::{self, HEADER_BYTES, Layout, MAX_START_BYTES, Record, SegmentHeader, Spot, Start},
+    format::{self, HEADER_BYTES, MAX_START_BYTES, Record, SegmentHeader, Spot, Start},
     tail,
 };
 use crate::disk::File;
@@ -30,7 +30,7 @@ impl Segment {
         };
         match self.start() {
             Some((_, end)) => self.is_blank(end),
-            None => header.layout == Layout::Started && self.has_no_record(&header),
+            None => header.layout.has_start() && self.has_no_record(&header),
         }
     }
 

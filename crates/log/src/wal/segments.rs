@@ -205,7 +205,7 @@ fn make(
         first_seq,
         incarnation: options.incarnation,
         salt,
-        layout: if start.is_some() { Layout::Started } else { Layout::Whole },
+        layout: Layout::with(start),
     };
     let mut bytes = header.encode().to_vec();
     if let Some(start) = start {

@@ -70,7 +70,8 @@ impl FirstRun {
         let log = Config { durability, ..Config::new(id, vec![id]) };
         let consensus = Consensus::new(log, Recovered::default(), None)?;
         let membership = consensus.membership();
-        let hello = Hello { replica: id, incarnation: 0, durability, program, membership };
+        let hello =
+            Hello { replica: id, incarnation: 0, durability, program, membership, levels: None };
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
         let parts =

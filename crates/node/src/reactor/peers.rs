@@ -23,7 +23,7 @@ use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
 use mio::{Registry, Token};
 use skein_log::ClusterId;
-use skein_log::frame::{self, Decoder, Hello};
+use skein_log::frame::{self, Decoder, Hello, Levels};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{PeerEvent, Since};
 use skein_replica::replica::members::GONE;
@@ -204,6 +204,11 @@ impl Peers {
         for serial in others {
             self.drop_link(serial, now, events);
         }
+    }
+
+    /// From now on hellos say this of levels.
+    pub const fn say_levels(&mut self, levels: Option<Levels>) {
+        self.hello.levels = levels;
     }
 
     /// A peer's host, if it is on one that can be another.
@@ -446,7 +451,7 @@ impl Peers {
         let dials = matches!(side, Side::Dialed(_));
         let (mut out, mut wire) = (Vec::new(), Vec::new());
         if dials {
-            frame::encode(&mut out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
+            frame::encode_hello(&mut out, self.cluster, &self.hello);
         }
         let sealer = Sealer::new(self.key.as_ref(), self.cluster, dials, &mut wire);
         let decoder = Decoder::new(self.cluster);
@@ -563,7 +568,7 @@ impl Peers {
         if let Some(link) = self.links.get_mut(&serial)
             && link.side == Side::Accepted
         {
-            frame::encode(&mut link.out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
+            frame::encode_hello(&mut link.out, self.cluster, &self.hello);
             // The event that says that it can be written may not have come. A broken connection is found by the next read.
             link.writable = true;
             let _ = link.flush(&mut self.bytes_out);

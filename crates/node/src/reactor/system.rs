@@ -22,6 +22,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use nix::time::{ClockId, clock_gettime};
 use skein_arena::layout::Sizes;
+use skein_log::frame::Levels;
 use skein_log::wal::thread::WalThread;
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
@@ -128,6 +129,10 @@ impl Transport for System {
             }
         });
         self.peers.set(parsed.collect(), since, now, &mut self.heard);
+    }
+
+    fn say_levels(&mut self, levels: Option<Levels>) {
+        self.peers.say_levels(levels);
     }
 
     fn host(&self, peer: ReplicaId) -> Option<IpAddr> {

@@ -43,6 +43,9 @@ impl<E: Environment> Replica<E> {
             }
             match event {
                 PeerEvent::Joined(hello) => {
+                    if let Some(levels) = hello.levels {
+                        self.hear_levels(hello.replica, levels)?;
+                    }
                     self.health.neighbours.connected(hello.replica, true, self.now);
                     self.consensus.request_rejoin(hello.replica, hello.incarnation);
                     self.compare.lives.insert(hello.replica, hello.incarnation);
@@ -74,6 +77,7 @@ impl<E: Environment> Replica<E> {
                         Err(error @ StepError::LogLost { .. }) => {
                             return Err(ReplicaError::LogLost(error));
                         }
+                        Err(StepError::TooNew(error)) => return Err(error.into()),
                         Err(
                             error @ (StepError::Wire(_)
                             | StepError::Sender(..)
@@ -256,6 +260,7 @@ impl<E: Environment> Replica<E> {
             while let Some(batch) = self.consensus.take_ready() {
                 self.process(batch)?;
             }
+            self.follow_level();
             self.follow_members();
             for wanted in self.consensus.take_wanted() {
                 self.env.read_old(wanted)?;

@@ -7,14 +7,15 @@ use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
 use crate::health::spin::Spin;
 use crate::health::{Fault, PULSE_EVERY, PULSE_UNCHANGED_EVERY};
-use skein_log::PeerStatus;
 use skein_log::frame::KIND_APP;
+use skein_log::{Level, PeerStatus};
 use skein_model::{LogIndex, ReplicaId};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// "My server has executed this entry; I am not fit to lead (1) or am (0); answer with this": index u64, u64, stamp u64.
+/// "My server has executed this entry; I am not fit to lead (1) or am (0); answer with this": index u64, u64, stamp u64. Behind that the newest [`Level`] that its sender
+/// knows, u16; not from a node from before levels, which reads no more than the three numbers.
 pub(super) const STATE: u8 = KIND_APP + 10;
 /// The answer: stamp u64.
 pub(super) const ANSWER: u8 = KIND_APP + 11;
@@ -152,9 +153,7 @@ impl<E: Environment> Replica<E> {
             .is_none_or(|(told, at)| told != state || self.now >= at + PULSE_UNCHANGED_EVERY)
         {
             self.health.told = Some((state, self.now));
-            let stamp = self.now.as_micros() as u64;
-            let words = [executed, u64::from(unfit.is_some()), stamp];
-            self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+            self.tell_all(STATE, &self.state_message(executed, unfit.is_some()));
         }
         if let Some(why) = unfit
             && self.lead.is_some()
@@ -163,6 +162,23 @@ impl<E: Environment> Replica<E> {
         }
         self.hand_to_an_active();
         self.log_faults();
+        self.consensus.raise_level();
+    }
+
+    /// Tells one of the others, before it is time to tell all.
+    pub(super) fn tell_state(&mut self, peer: ReplicaId) {
+        let message = self.state_message(self.survived().0, self.unfit().is_some());
+        self.env.send(peer, STATE, &message);
+    }
+
+    fn state_message(&self, executed: u64, unfit: bool) -> Vec<u8> {
+        let stamp = self.now.as_micros() as u64;
+        let mut bytes = [executed, u64::from(unfit), stamp].map(u64::to_le_bytes).concat();
+        let level = self.consensus.known_level();
+        if level > Level::FIRST {
+            bytes.extend_from_slice(&level.0.to_le_bytes());
+        }
+        bytes
     }
 
     fn watch_server(&mut self) {
@@ -224,14 +240,15 @@ impl<E: Environment> Replica<E> {
 
     /// The state of another replica.
     pub(super) fn peer_is(&mut self, peer: ReplicaId, bytes: &[u8]) {
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-            .collect();
+        let words = bytes.chunks_exact(8);
+        let level = words.remainder().first_chunk().map(|level| Level(u16::from_le_bytes(*level)));
+        let words: Vec<u64> =
+            words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
         let &[executed, unfit, stamp] = words.as_slice() else {
             self.distrust(peer, &format!("a malformed message ({STATE})"));
             return;
         };
+        self.peer_knows(peer, level);
         self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
         self.health.unanswered.push((peer, stamp, self.now));
     }

@@ -28,6 +28,7 @@ mod images;
 mod inputs;
 mod kinds;
 mod left;
+mod levels;
 mod lifecycle;
 pub mod members;
 mod outgoing;
@@ -260,6 +261,7 @@ pub struct Replica<E: Environment> {
     /// Requesters that wait for an upgrade to be committed, with its entry and its edition's number.
     upgrade_asked: Vec<(LogIndex, u64, Upgrader)>,
     elsewhere: Elsewhere,
+    levels: levels::Heard,
     rounds: Rounds,
     compare: Comparison,
     roots: Roots,
@@ -358,6 +360,7 @@ impl<E: Environment> Replica<E> {
             upgrades,
             upgrade_asked: Vec::new(),
             elsewhere: Elsewhere::default(),
+            levels: levels::Heard::default(),
             rounds: Rounds::default(),
             compare: Comparison::default(),
             roots: Roots::default(),
@@ -377,6 +380,7 @@ impl<E: Environment> Replica<E> {
 
     /// Time begins. From now on the calling thread may share its core with the server, if that is configured.
     pub fn begin(&mut self) {
+        self.follow_level();
         self.follow_members();
         if self.env.has_log() {
             self.consensus.read_aside();
@@ -558,6 +562,9 @@ impl<E: Environment> Replica<E> {
 
     fn tick(&mut self) {
         if !self.ticked {
+            if self.members.alone {
+                self.consensus.raise_level();
+            }
             return;
         }
         self.tend_health();

@@ -48,6 +48,7 @@ impl<E: Environment> Replica<E> {
             service: self.env.addresses(),
             leader: consensus.leader.map(|l| l.0),
             term: consensus.term.0,
+            levels: self.report_level(),
             voters_complete: self.voters_complete(&consensus),
             serving: self.serves() && server.is_some_and(|server| !server.listening.is_empty()),
             replica: ReplicaStatus {

@@ -146,6 +146,7 @@ impl World {
     fn is_done(&mut self) -> bool {
         if self.is_asked()
             || !self.operator.rests()
+            || !self.have_agreed()
             || self
                 .clients
                 .iter()

@@ -10,6 +10,7 @@ mod faults;
 mod idle;
 mod images;
 mod lag;
+mod levels;
 mod network;
 mod nodes;
 mod operator;
@@ -21,7 +22,7 @@ use crate::client::{Client, End};
 use crate::history::Operation;
 use crate::machine::Machine;
 use crate::machines::Machines;
-use crate::options::{Options, Plan, Scenario, YEAR_US};
+use crate::options::{Levels, Options, Plan, Scenario, YEAR_US};
 use crate::shelf::{Imaged, Shelved};
 use crate::wire::Wire;
 use network::{Frames, Network};
@@ -211,6 +212,10 @@ enum Event {
     Datagram,
     /// The operator looks at what is wanted.
     Operator,
+    /// A node gets another version of Skein.
+    Install,
+    /// An operator has read that a node's version is too old.
+    Renew(u64),
     /// The scenario's one fault.
     Break,
     /// A server that cannot work acts as it does.
@@ -315,7 +320,8 @@ impl World {
             order: 0,
             machines: (1..=plan.replicas)
                 .map(|id| {
-                    Machine::new(id, (1..).zip(plan.kinds.iter().copied()).collect(), clock(id))
+                    let peers = (1..).zip(plan.kinds.iter().copied()).collect();
+                    Machine::new(id, peers, clock(id), plan.levels.first())
                 })
                 .collect(),
             backlog: BTreeMap::new(),
@@ -369,6 +375,9 @@ impl World {
         }
         if world.plan.operator {
             world.schedule(500_000, Event::Operator);
+        }
+        if matches!(world.plan.levels, Levels::Grow(_)) {
+            world.schedule(500_000, Event::Install);
         }
         if world.plan.datagrams_us > 0 {
             world.schedule(400_000, Event::Datagram);
@@ -440,7 +449,7 @@ impl World {
                 let server = process.replica.server();
                 let server = server.map_or((0, 0), |link| (link.admitted.0, link.generation));
                 format!(
-                    "{}{}{}: {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
+                    "{}{}{}: {} level {} of {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
                     machine.id,
                     if machine.retired {
                         " (retired)"
@@ -451,6 +460,8 @@ impl World {
                     },
                     if machine.stopped { " (stopped)" } else { "" },
                     status.role,
+                    process.replica.consensus().agreed_level(),
+                    machine.level,
                     status.term,
                     status.commit,
                     status.last_index,
@@ -587,6 +598,14 @@ impl World {
             Event::Outside(life, conn, does) => self.outside_does(life, conn, does),
             Event::Datagram => self.datagram(),
             Event::Operator => self.operate(),
+            Event::Install => {
+                self.install();
+                Ok(())
+            }
+            Event::Renew(id) => {
+                self.renew(id);
+                Ok(())
+            }
             Event::Break => self.break_one(),
             Event::Spoil(life, generation) => {
                 self.spoil(life, generation);

@@ -5,6 +5,7 @@
 
 use super::{Event, Life, World, id};
 use crate::around::Around;
+use crate::machine::Process;
 use skein_log::Durability;
 use skein_log::frame::{self, Hello};
 use skein_log::wire::{self, Promise};
@@ -132,11 +133,15 @@ impl World {
             return Ok(());
         }
         let now = self.now_us;
-        let Some(process) = &mut self.at(to).process else { return Ok(()) };
-        let env = &mut process.replica.env;
-        if env.peers.get(&ReplicaId(from)) != Some(&connection) {
+        let hears = |process: &Process| {
+            process.replica.env.peers.get(&ReplicaId(from)) == Some(&connection)
+        };
+        if !self.machines[&to].process.as_ref().is_some_and(hears) {
             return Ok(());
         }
+        frames.iter().try_for_each(|(kind, payload)| self.check_level(to, *kind, payload))?;
+        let process = self.at(to).process.as_mut().expect("it hears");
+        let env = &mut process.replica.env;
         let peer = ReplicaId(from);
         env.heard.extend(
             frames.into_iter().map(|(kind, payload)| PeerEvent::Frame(peer, kind, payload)),
@@ -229,6 +234,7 @@ impl World {
                 .process
                 .as_ref()
                 .map_or_else(Default::default, |p| p.replica.consensus().membership()),
+            levels: self.machines[&of].process.as_ref().and_then(|p| p.replica.env.levels),
         }
     }
 
@@ -237,6 +243,10 @@ impl World {
             return Ok(());
         }
         let (hello, now) = (self.hello(peer), self.now_us);
+        if let Some(needed) = self.cannot_read(at.replica, &hello) {
+            self.close(at.replica, peer, true);
+            return self.is_too_old(at.replica, needed);
+        }
         let env = &mut self.at(at.replica).process.as_mut().expect("it lives").replica.env;
         let replica = ReplicaId(peer);
         if env.peers.insert(replica, connection).is_some() {

@@ -32,6 +32,10 @@ impl World {
         let started = Process::start(machine, &self.plan, broken, rng, self.now_us);
         let (mut process, incarnation, kept) = match started {
             Ok(started) => started,
+            Err(ReplicaError::TooNew(error)) => {
+                self.at(id).disk.kill_process();
+                return self.is_too_old(id, error.needed);
+            }
             Err(error) if machine.rotten => {
                 self.replace_log(id, &error.to_string());
                 return Ok(());
@@ -387,6 +391,10 @@ impl World {
             self.kill(id, true);
             self.replace_log(id, &error.to_string());
             return Ok(());
+        }
+        if let ReplicaError::TooNew(error) = error {
+            self.kill(id, true);
+            return self.is_too_old(id, error.needed);
         }
         if matches!(error, ReplicaError::KeepsEnding { .. }) && self.machines[&id].lost {
             self.kill(id, true);

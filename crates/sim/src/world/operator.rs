@@ -136,7 +136,8 @@ impl World {
         let configured = if self.rng.chance(80) { kind } else { self.drawn_kind() };
         let others = members.iter().map(|id| (*id, self.machines[id].kind()));
         let peers = others.chain([(id, configured)]).collect();
-        let mut machine = Machine::new(id, peers, id as i64 * 1000);
+        let level = self.level_of_new();
+        let mut machine = Machine::new(id, peers, id as i64 * 1000, level);
         machine.begin = Some(1);
         for other in self.ids() {
             let delay = 1 + self.rng.below(100_000);
