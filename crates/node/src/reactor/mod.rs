@@ -11,6 +11,7 @@ mod clients;
 mod datagrams;
 mod forwarding;
 mod images;
+mod link;
 mod old;
 mod peers;
 mod ports;

@@ -18,6 +18,7 @@
 
 use crate::base::wire::{self, Wire};
 use crate::base::{Base, fetch};
+use crate::reactor::link::{Link, Side};
 use crate::transport::channel::Sealer;
 use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
@@ -28,7 +29,7 @@ use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{PeerEvent, Since};
 use skein_replica::replica::members::GONE;
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,40 +49,6 @@ const MAX_STRANGERS: usize = 256;
 /// The most bytes that wait for one peer: four of the largest frames.
 const MAX_QUEUE_BYTES: usize = 4 * frame::MAX_FRAME_BYTES;
 const READ_BYTES: usize = 256 << 10;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Side {
-    /// We connected to this replica.
-    Dialed(ReplicaId),
-    Accepted,
-}
-
-struct Link {
-    stream: Box<dyn Stream>,
-    side: Side,
-    /// The remote host, if it was accepted over TCP.
-    from: Option<IpAddr>,
-    peer: Option<ReplicaId>,
-    /// The newest change of the members that the other side knows.
-    membership: LogIndex,
-    sealer: Sealer,
-    /// Sealed, or sent before sealing is possible.
-    wire: Vec<u8>,
-    wire_start: usize,
-    decoder: Decoder,
-    out: Vec<u8>,
-    out_start: usize,
-    writable: bool,
-    /// The events that are waited for.
-    watch: Watch,
-    /// Something in `out` must leave with the next flush.
-    due: bool,
-    /// The other side accepted the connection.
-    established: bool,
-    since: Duration,
-    /// When the last bytes came.
-    heard: Duration,
-}
 
 struct Dialer {
     peer: ReplicaId,
@@ -450,25 +417,7 @@ impl Peers {
         }
         let sealer = Sealer::new(self.key.as_ref(), self.cluster, dials, &mut wire);
         let decoder = Decoder::new(self.cluster);
-        let link = Link {
-            stream,
-            side,
-            from,
-            peer: None,
-            membership: LogIndex(0),
-            sealer,
-            wire,
-            wire_start: 0,
-            decoder,
-            out,
-            out_start: 0,
-            writable: false,
-            watch: Watch::All,
-            due: false,
-            established: false,
-            since: now,
-            heard: now,
-        };
+        let link = Link { wire, out, ..Link::new(stream, side, from, sealer, decoder, now) };
         self.links.insert(serial, link);
     }
 
@@ -687,62 +636,5 @@ impl Peers {
             self.by_peer.remove(&peer);
             peer
         })
-    }
-}
-
-impl Link {
-    /// Waits for the events that matter: for room only where there is none. False when the connection is broken.
-    fn watch(&mut self, deaf: bool, registry: &Registry, serial: usize) -> bool {
-        let watch = match self.peer {
-            Some(_) if self.writable && deaf => Watch::Ends,
-            Some(_) if self.writable => Watch::Reads,
-            _ => Watch::All,
-        };
-        if watch == self.watch {
-            return true;
-        }
-        self.watch = watch;
-        self.stream.watch(registry, Token(serial), watch).is_ok()
-    }
-
-    /// Adds what it sends to `sent`. False when the connection is broken.
-    fn flush(&mut self, sent: &mut u64) -> bool {
-        while self.writable {
-            if self.wire_start == self.wire.len() {
-                self.wire.clear();
-                self.wire_start = 0;
-                if self.sealer.seals() {
-                    self.out_start += self.sealer.seal(&self.out[self.out_start..], &mut self.wire);
-                }
-            }
-            let sealed = !self.wire.is_empty() || self.sealer.seals();
-            let next =
-                if sealed { &self.wire[self.wire_start..] } else { &self.out[self.out_start..] };
-            if next.is_empty() {
-                break;
-            }
-            match self.stream.write(next) {
-                Ok(0) => return false,
-                Ok(n) => {
-                    *if sealed { &mut self.wire_start } else { &mut self.out_start } += n;
-                    *sent += n as u64;
-                }
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    self.writable = false
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        if self.out_start == self.out.len() {
-            self.out.clear();
-            self.out_start = 0;
-            self.out.shrink_to(1 << 20);
-        } else if self.out_start > self.out.len() / 2 {
-            self.out.drain(..self.out_start);
-            self.out_start = 0;
-        }
-        self.due &= !self.out.is_empty() || self.wire_start < self.wire.len();
-        true
     }
 }
