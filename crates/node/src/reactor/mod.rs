@@ -7,6 +7,7 @@
 //!
 //! Threads: other threads speak to it through [`Inbox`] and a waker.
 
+mod claims;
 mod clients;
 mod datagrams;
 mod forwarding;
