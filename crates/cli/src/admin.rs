@@ -23,6 +23,8 @@ pub enum AdminError {
     Absent(io::Error),
     /// It did not answer in time.
     Silent,
+    /// It closed the connection before it answered.
+    Ended,
     /// It refuses for now, with a reason.
     Refused(String),
     /// Its answer has an unexpected form.
@@ -34,6 +36,7 @@ impl std::fmt::Display for AdminError {
         match self {
             Self::Absent(error) => write!(f, "its admin socket is not served ({error})"),
             Self::Silent => write!(f, "it does not answer"),
+            Self::Ended => write!(f, "its node ended before it answered"),
             Self::Refused(why) => write!(f, "{why}"),
             Self::Wrong(what) => write!(f, "its answer is not understood ({what})"),
         }
@@ -102,7 +105,7 @@ async fn exchange(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(wrong)?;
     // The thread ends with the runtime.
     tokio::spawn(connection);
-    let answer = in_time(limit, sender.send_request(request)).await?.map_err(wrong)?;
+    let answer = in_time(limit, sender.send_request(request)).await?.map_err(unanswered)?;
     let status = answer.status();
     let mut frames = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
     let mut body = Vec::new();
@@ -122,6 +125,10 @@ async fn exchange(
 
 async fn in_time<F: Future>(limit: Duration, step: F) -> Result<F::Output, AdminError> {
     tokio::time::timeout(limit, step).await.map_err(|_| AdminError::Silent)
+}
+
+fn unanswered(error: hyper::Error) -> AdminError {
+    if error.is_incomplete_message() { AdminError::Ended } else { wrong(error) }
 }
 
 fn wrong(what: impl std::fmt::Display) -> AdminError {
@@ -160,7 +167,7 @@ mod tests {
         let refused = answered(b"HTTP/1.1 409 Conflict\r\n\r\nnot now\n").unwrap_err();
         assert!(matches!(&refused, AdminError::Refused(_)), "{refused}");
         assert_eq!(refused.to_string(), "not now");
-        for bytes in [&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], b"SSH-2.0\r\n\r\n", b""] {
+        for bytes in [&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], b"SSH-2.0\r\n\r\n"] {
             let error = answered(bytes).unwrap_err();
             assert!(matches!(error, AdminError::Wrong(_)), "{error}");
         }
@@ -170,6 +177,10 @@ mod tests {
     fn half_an_answer_is_none() {
         let error = answered(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nxyz").unwrap_err();
         assert!(matches!(error, AdminError::Wrong(_)), "{error}");
+        for bytes in [&b""[..], b"HTTP/1.1 200 OK\r\nContent-"] {
+            let error = answered(bytes).unwrap_err();
+            assert!(matches!(error, AdminError::Ended), "{error}");
+        }
     }
 
     #[test]

@@ -77,11 +77,11 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
         node.ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
     let taken = admin::post(&node.admin, "/images", LONG).and_then(|body| parsed(&body));
     let taken: Checkpointed = taken.map_err(|error| {
-        failure(
-            &state,
-            of_replica(node, &error),
-            "see 'skein status'; the server goes on as before",
-        )
+        let fix = match error {
+            AdminError::Ended => "see its log, and 'skein status'; the others go on as before",
+            _ => "see 'skein status'; the server goes on as before",
+        };
+        failure(&state, of_replica(node, &error), fix)
     })?;
     if args.json {
         output::print(&output::json(&Created { replica: node.id, taken }));

@@ -33,7 +33,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
                 }
                 // It leads no more, or does not serve yet: the signal was not sent.
                 Err(AdminError::Refused(_) | AdminError::Wrong(_) | AdminError::Absent(_)) => {}
-                Err(error @ AdminError::Silent) => {
+                Err(error @ (AdminError::Silent | AdminError::Ended)) => {
                     let why = format!(
                         "replica {}: {error}: the signal may have been sent or not",
                         node.id

@@ -153,7 +153,7 @@ fn begin(state: &State, question: &Question) -> Result<Begun, Failure> {
                 Err(AdminError::Refused(why)) => return Err(fail(why, "")),
                 // It leads no more, or does not serve yet.
                 Err(AdminError::Wrong(_) | AdminError::Absent(_)) => {}
-                Err(error @ AdminError::Silent) => {
+                Err(error @ (AdminError::Silent | AdminError::Ended)) => {
                     let why =
                         format!("replica {}: {error}: the upgrade may have begun or not", node.id);
                     return Err(fail(why, "see 'skein status'"));

@@ -13,6 +13,7 @@ use common::real::{ANSWER, Real, installed};
 use common::resp::{Redis, Reply};
 use common::{Place, assert_line, runtime, wait_for};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 /// The user "nobody" of most distributions.
 const NOBODY: u32 = 65_534;
@@ -277,6 +278,13 @@ fn a_full_disk_ends_the_leaders_server_until_there_is_room() {
     }
 }
 
+/// What `skein status` says about the disk of a replica's layer.
+fn layer_fault(status: &Value, id: u64) -> Option<String> {
+    let faults = Cluster::replica(status, id)["faults"].as_array().unwrap();
+    let fault = faults.iter().find(|fault| fault["name"] == "layer_fails")?;
+    Some(fault["why"].as_str().unwrap().to_owned())
+}
+
 /// Fills the disk of the third replica's layer while `leader` leads, and makes room again. Answers how many connections broke.
 fn fill_a_disk(leader: u64) -> usize {
     let (place, port) = (Place::new(), free_port());
@@ -313,6 +321,21 @@ fn fill_a_disk(leader: u64) -> usize {
     let log = || fs::read_to_string(cluster.place.path("data/node-3/node.log")).unwrap();
     let full = "the disk of the server's private layer is full";
     wait_for_or("the fault", || cluster.evidence(), || log().contains(full).then_some(()));
+    // As long as there is no room the server is built again in vain.
+    wait_for_or(
+        "it to be told",
+        || cluster.evidence(),
+        || {
+            let (status, code) = cluster.status();
+            let why = layer_fault(&status, 3).filter(|_| code == Some(1))?;
+            assert!(why.starts_with(full), "{why}");
+            assert_eq!([1, 2].map(|id| layer_fault(&status, id)), [None, None]);
+            let table = cluster.place.run(&["status", "--name", "t"]);
+            let table = String::from_utf8(table.stdout).unwrap();
+            let told = table.lines().filter(|line| line.starts_with(&format!("replica 3: {full}")));
+            (told.count() == 1).then_some(())
+        },
+    );
     store(port, 300..310);
     let mut logs = [1, 2].map(|id| format!("data/node-{id}/node.log")).into_iter();
     let others = logs.all(|log| {
@@ -322,7 +345,8 @@ fn fill_a_disk(leader: u64) -> usize {
     // The kernel may have put the node's successor in its place: any process of the cluster sees the disk.
     let run = cluster.pid();
     fs::remove_file(format!("/proc/{run}/root{}/ballast", layer.display())).unwrap();
-    cluster.wait_status(0);
+    let status = cluster.wait_status(0);
+    assert_eq!([1, 2, 3].map(|id| layer_fault(&status, id)), [None, None, None]);
     assert!(!cluster.said().contains("diverged"), "{}", cluster.said());
     let output = cluster.place.run(&["verify", "--name", "t"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +10,16 @@ use std::thread;
 
 use common::cluster::{Cluster, free_port};
 use common::http::Http;
+use common::own::{self, Lines};
 use common::planted::{Planted, found, found_in_arena, mapped, variable, verify};
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, web};
 use serde_json::Value;
 
-/// Finds a difference and repairs it; answers the report, and what was done about the only replica that differed.
+/// Finds a difference and repairs it; answers the report, which says what was done.
 #[track_caller]
-fn repair(cluster: &Cluster, id: u64) -> (Value, Value) {
+fn found_and_repaired(cluster: &Cluster) -> Value {
     let (report, code) = verify(cluster, &[]);
     assert_eq!((code, &report["verdict"]), (Some(1), &"differ".into()), "{report:#}");
     let (report, code) = verify(cluster, &["--repair"]);
@@ -28,10 +30,17 @@ fn repair(cluster: &Cluster, id: u64) -> (Value, Value) {
         "{report:#}\n{}",
         cluster.evidence()
     );
-    let repairs = report["repairs"].as_array().unwrap();
-    assert_eq!((repairs.len(), &repairs[0]["id"]), (1, &id.into()), "{report:#}");
     let (after, code) = verify(cluster, &[]);
     assert_eq!((code, &after["verdict"]), (Some(0), &"agree".into()), "{after:#}");
+    report
+}
+
+/// The same of one replica; answers what was done about it, too.
+#[track_caller]
+fn repair(cluster: &Cluster, id: u64) -> (Value, Value) {
+    let report = found_and_repaired(cluster);
+    let repairs = report["repairs"].as_array().unwrap();
+    assert_eq!((repairs.len(), &repairs[0]["id"]), (1, &id.into()), "{report:#}");
     let repair = repairs[0].clone();
     (report, repair)
 }
@@ -46,20 +55,26 @@ fn pid(status: &Value, id: u64, of: &str) -> i64 {
     Cluster::replica(status, id)[of].as_i64().unwrap()
 }
 
-/// Counts on a redis without a pause while `work` runs: no count is lost, none comes twice, no connection breaks.
+/// Counts on a redis without a pause while `work` runs.
 fn served<T>(port: u16, work: impl FnOnce() -> T) -> T {
+    let mut client = Redis::connect(port, ANSWER).unwrap();
+    let next = move || match client.ask(&["INCR", "count"]).unwrap() {
+        Reply::Int(number) => number,
+        other => panic!("no number: {other:?}"),
+    };
+    counted(next, work)
+}
+
+/// Asks a server for the next number without a pause while `work` runs: none is lost, none comes twice, no connection breaks.
+fn counted<T>(mut next: impl FnMut() -> i64 + Send, work: impl FnOnce() -> T) -> T {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let count = scope.spawn(|| {
-            let mut client = Redis::connect(port, ANSWER).unwrap();
-            let mut last = client.ask(&["INCR", "count"]).unwrap();
+            let mut last = next();
             while !ended.load(Ordering::Relaxed) {
-                let next = client.ask(&["INCR", "count"]).unwrap();
-                let (Reply::Int(before), Reply::Int(now)) = (&last, &next) else {
-                    panic!("no number: {last:?} {next:?}")
-                };
-                assert_eq!(before + 1, *now);
-                last = next;
+                let now = next();
+                assert_eq!(last + 1, now);
+                last = now;
             }
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -120,6 +135,51 @@ fn variables_and_stacks_are_repaired() {
     }
     let said = cluster.said();
     assert!(!said.contains("diverged"), "{said}");
+}
+
+/// No debugger writes here: a data race ends otherwise on each replica (`tests/servers/raced.c` says how), and clients' answers do not tell.
+#[test]
+fn a_race_is_found_named_and_repaired_while_clients_go_on() {
+    let real = own::start("raced.c", &[]);
+    let (port, cluster) = (real.port(), &real.cluster);
+    let mut lines = Lines::connect(port, ANSWER).unwrap();
+    let mut number = |line| lines.ask(line).unwrap().parse::<i64>().unwrap();
+    assert_eq!(number("count"), 1);
+    assert_eq!(verify(cluster, &[]).1, Some(0));
+    let status = cluster.wait_status(0);
+    let leader = Cluster::leader(&status).0;
+    let followers: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    for n in 2..=3 {
+        assert_eq!(number("race"), n);
+        // Outputs are equal, and stay it.
+        real.wait_agreed();
+    }
+    let mut lines = Lines::connect(port, ANSWER).unwrap();
+    let next = move || lines.ask("count").unwrap().parse().unwrap();
+    let report = counted(next, || found_and_repaired(cluster));
+    let all = report["differences"].as_array().unwrap();
+    let named = |told: &&Value| {
+        told["symbol"].as_str().is_some_and(|name| name.split('+').next() == Some("raced_for"))
+    };
+    let told = all.iter().find(named).unwrap_or_else(|| panic!("not named: {report:#}"));
+    assert_eq!(told["kind"], "bytes", "{told}");
+    assert!(told["command"].as_str().unwrap().contains("raced"), "{told}");
+    assert!(told["mapping"].as_str().unwrap().contains("/raced"), "{told}");
+    // No two of these are the same, so the one whose answers clients have seen counts.
+    let values: BTreeSet<&str> =
+        told["values"].as_array().unwrap().iter().map(|value| value.as_str().unwrap()).collect();
+    assert_eq!(values.len(), 3, "{told}");
+    let repairs = report["repairs"].as_array().unwrap();
+    let repaired: Vec<_> = repairs.iter().map(|repair| repair["id"].as_u64().unwrap()).collect();
+    assert_eq!(repaired, followers, "{report:#}");
+    for repair in repairs {
+        assert_eq!((&repair["from"], &repair["rebuilt"]), (&leader.into(), &Value::Null));
+    }
+    let now = cluster.wait_status(0);
+    for id in 1..=3 {
+        assert_eq!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "the same server");
+    }
+    real.end();
 }
 
 #[test]

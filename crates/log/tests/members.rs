@@ -3,7 +3,9 @@
 mod cluster;
 
 use cluster::{Cluster, address};
-use skein_log::{Change, ChangeError, Durability, Kind, MAX_REPLICAS, Progress};
+use skein_log::{
+    Change, ChangeError, Config, Durability, Kind, MAX_REPLICAS, Place, Progress, StepError,
+};
 use skein_model::{LogIndex, ReplicaId};
 
 fn add(id: u64) -> Change {
@@ -335,4 +337,60 @@ fn a_loss_of_power_at_any_write_of_a_change_leaves_members_who_agree() {
             return;
         }
     }
+}
+
+fn fourth_is_a_witness(config: &mut Config) {
+    config.places.insert(ReplicaId(4), Place::of(address(4), Kind::Witness));
+}
+
+fn fourth_is_active(config: &mut Config) {
+    config.places.insert(ReplicaId(4), Place::of(address(4), Kind::Active));
+}
+
+/// A cluster of three whose logs begin with a base, and a fourth that was taken in as of this kind, which its own configuration has otherwise, and has heard of
+/// the base only.
+fn told_of_the_base(configured: fn(&mut Config), kind: Kind) -> (Cluster, u64) {
+    let mut cluster = Cluster::with(3, Durability::Fsync, configured);
+    let leader = cluster.elect();
+    cluster.propose(leader, "forgotten");
+    cluster.tick();
+    for id in 1..=3 {
+        let image = cluster.at(id).take_image();
+        cluster.at(id).consensus.compact(image, 0).expect("a base");
+    }
+    let new = cluster.join();
+    let change = Change::Add(ReplicaId(new), address(new), kind);
+    let mut first = true;
+    cluster.tick_until("the leader to have heard of it", |cluster| {
+        let progress = ask(cluster, &change, first).expect("it is taken in");
+        first = false;
+        progress != Progress::Unreached && {
+            cluster.tick();
+            true
+        }
+    });
+    (cluster, leader)
+}
+
+#[test]
+fn a_new_replica_is_what_the_log_says_before_it_has_any_of_it() {
+    for kind in [Kind::Active, Kind::Passive] {
+        let (mut cluster, leader) = told_of_the_base(fourth_is_a_witness, kind);
+        (0..20).for_each(|_| cluster.tick());
+        let new = &mut cluster.at(4).consensus;
+        assert_eq!((new.kind_of(ReplicaId(4)), new.last_index()), (kind, LogIndex(0)));
+        // A witness would have gone on without what its server must begin with.
+        let asks = |error: &StepError| matches!(error, StepError::BelowBase { .. });
+        assert!(cluster.at(4).refused.iter().any(asks), "it asks for an image");
+        let image = cluster.at(leader).consensus.newest_image().unwrap();
+        cluster.bring_image(leader, 4, image.0);
+        go_on(&mut cluster, &Change::Add(ReplicaId(4), address(4), kind), false);
+        assert_executes(&mut cluster, &[1, 2, 3, 4], &["forgotten"]);
+    }
+    // And a witness does not wait for one.
+    let (mut cluster, _) = told_of_the_base(fourth_is_active, Kind::Witness);
+    go_on(&mut cluster, &Change::Add(ReplicaId(4), address(4), Kind::Witness), false);
+    let new = cluster.at(4);
+    assert_eq!(new.consensus.kind_of(ReplicaId(4)), Kind::Witness);
+    assert_eq!((&new.refused[..], new.images.len()), (&[][..], 0));
 }

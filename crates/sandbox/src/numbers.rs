@@ -76,8 +76,8 @@ struct Lent {
     /// Their first number, and the one behind their last; numbers are being given while there is none.
     first: u32,
     end: Option<u32>,
-    /// So many have ended.
-    ended: u32,
+    /// So many have not ended, once no more are given.
+    left: u32,
 }
 
 /// What init has for this.
@@ -162,7 +162,7 @@ impl Numbers {
         }
         self.set(first - 1)?;
         self.before = before;
-        self.lent = Some(Lent { first, end: None, ended: 0 });
+        self.lent = Some(Lent { first, end: None, left: 0 });
         Ok(())
     }
 
@@ -171,10 +171,12 @@ impl Numbers {
         if lent.end.is_some() {
             return Ok(());
         }
-        let (first, ended) = (lent.first, lent.ended);
+        let first = lent.first;
         let end = self.get()? + 1;
         self.set(self.before)?;
-        self.lent = (first + ended < end).then_some(Lent { first, end: Some(end), ended });
+        // A fork that fails for a limit of a control group has had a number, too. One that has ended is there until it is reaped here.
+        let left = (first..end).filter(|number| exists(*number)).count() as u32;
+        self.lent = (left > 0).then_some(Lent { first, end: Some(end), left });
         Ok(())
     }
 
@@ -183,9 +185,9 @@ impl Numbers {
         let Some(lent) = &mut self.lent else { return false };
         let pid = pid.cast_unsigned();
         let is = pid >= lent.first && lent.end.is_none_or(|end| pid < end);
-        if is {
-            lent.ended += 1;
-            if lent.end.is_some_and(|end| lent.first + lent.ended == end) {
+        if is && lent.end.is_some() {
+            lent.left = lent.left.saturating_sub(1);
+            if lent.left == 0 {
                 self.lent = None;
             }
         }
@@ -215,6 +217,14 @@ impl Numbers {
     }
 }
 
+/// Whether there is a process with this number, ended or not.
+fn exists(number: u32) -> bool {
+    // SAFETY: numbers; no signal is sent.
+    let found = check_int(unsafe { libc::kill(number.cast_signed(), 0) });
+    // Another user's is there, too.
+    found != Err(libc::ESRCH)
+}
+
 /// A packet of this length; `None`: another one, or the end.
 fn hear<const N: usize>(socket: RawFd) -> Option<[u8; N]> {
     let mut packet = [0u8; 16];
@@ -241,15 +251,35 @@ fn close(fd: &mut RawFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn ends_of_processes_with_lent_numbers_are_told_apart() {
-        let lent = |end, ended| Some(Lent { first: 100, end, ended });
+        let lent = |end, left| Some(Lent { first: 100, end, left });
         let mut numbers = Numbers { lent: lent(None, 0), ..Numbers::none() };
         assert!(!numbers.was_spare(99) && numbers.was_spare(100) && numbers.was_spare(5000));
-        numbers.lent = lent(Some(103), 1);
+        numbers.lent = lent(Some(103), 2);
         assert!(!numbers.was_spare(103) && !numbers.was_spare(7));
         assert!(numbers.was_spare(101) && numbers.was_spare(102));
         assert!(!numbers.was_spare(101), "all have ended: it is the server's own by now");
+    }
+
+    #[test]
+    fn a_number_of_a_process_that_was_never_born_is_not_waited_for() {
+        let file = tempfile::tempfile().unwrap();
+        let last = |number: u32| file.write_all_at(number.to_string().as_bytes(), 0).unwrap();
+        // Above all numbers that a kernel gives.
+        let (own, nobody) = (std::process::id(), 1 << 22);
+        let lent = |first| Some(Lent { first, end: None, left: 0 });
+        last(nobody + 1);
+        let mut numbers = Numbers { last: file.as_raw_fd(), lent: lent(nobody), ..Numbers::none() };
+        assert_eq!(numbers.take_back(), Ok(()));
+        assert!(numbers.lent.is_none(), "others can be lent");
+        file.set_len(0).unwrap();
+        last(own);
+        numbers.lent = lent(own);
+        assert_eq!(numbers.take_back(), Ok(()));
+        assert_eq!(numbers.lend(nobody), Err(libc::EBUSY), "it lives");
+        assert!(numbers.was_spare(own.cast_signed()) && numbers.lent.is_none());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -11,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::limits::{Group, limit_address_space};
 use super::machine::Machine;
 
 /// The error of a wrong clock.
@@ -47,7 +47,7 @@ pub enum Fault {
 pub enum Made {
     Nothing,
     File(PathBuf),
-    Group(PathBuf),
+    Group(Group),
 }
 
 impl Fault {
@@ -146,8 +146,7 @@ impl Fault {
         match made {
             Made::Nothing => {}
             Made::File(path) => fs::remove_file(path).unwrap(),
-            // Its process may still be ending; the group ends with the machine then.
-            Made::Group(path) => drop(fs::remove_dir(path)),
+            Made::Group(group) => drop(group),
         }
     }
 
@@ -260,29 +259,10 @@ fn text(pid: Pid) -> (u64, u64) {
 /// Limits a process's memory: the kernel kills it beyond that. Where the machine's control groups cannot be written, its address
 /// space ends here, and it ends itself.
 fn limit(pid: i32) -> Made {
-    let name = format!("skein-test-{pid}");
-    let groups = std::env::var_os("SKEIN_TEST_NO_GROUPS").is_none();
-    for (root, file) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
-        let group = PathBuf::from("/sys/fs/cgroup").join(root).join(&name);
-        if !groups || fs::create_dir(&group).is_err() {
-            continue;
-        }
-        let set = |file: &str, value: String| {
-            group.join(file).exists() && fs::write(group.join(file), value).is_ok()
-        };
-        if set(file, LEFT_BYTES.to_string()) && set("cgroup.procs", pid.to_string()) {
-            return Made::Group(group);
-        }
-        // The group is empty.
-        let _ = fs::remove_dir(&group);
+    if let Some(group) = Group::of_memory(pid, LEFT_BYTES) {
+        return Made::Group(group);
     }
     println!("control groups cannot be written: its address space is limited");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmSize:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    let bytes = kib * 1024 + LEFT_BYTES;
-    let mut command = Command::new("prlimit");
-    command.args(["--pid", &pid.to_string(), &format!("--as={bytes}")]);
-    assert!(command.status().unwrap().success(), "prlimit");
+    limit_address_space(pid, Some(LEFT_BYTES));
     Made::Nothing
 }

@@ -11,6 +11,7 @@ pub mod gerbera;
 pub mod hosts;
 pub mod http;
 pub mod imaged;
+pub mod limits;
 pub mod load;
 pub mod machine;
 pub mod mysql;

@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use skein_log::{
-    Base, Batch, ClusterId, Config, Consensus, Durability, Outgoing, Place, ProgramHash, Role,
-    StepError,
+    Base, Batch, ClusterId, Config, Consensus, Durability, Kind, Outgoing, Place, ProgramHash,
+    Role, StepError,
     disk::{
         Disk,
         sim::{SimDisk, SimRng},
@@ -248,7 +248,10 @@ impl Cluster {
         let replica = self.at(id);
         if let Some(base) = batch.reset {
             let image = replica.images.get(&base.index.0).cloned();
-            replica.executed = image.expect("an image that this replica holds");
+            // A witness executes nothing, and needs none.
+            let needs_none = replica.consensus.kind_of(ReplicaId(id)) == Kind::Witness;
+            let none = needs_none.then(Vec::new);
+            replica.executed = image.or(none).expect("an image that this replica holds");
         }
         replica.pending.extend(batch.persist);
         for entry in batch.committed {

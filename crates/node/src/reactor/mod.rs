@@ -7,10 +7,12 @@
 //!
 //! Threads: other threads speak to it through [`Inbox`] and a waker.
 
+mod claims;
 mod clients;
 mod datagrams;
 mod forwarding;
 mod images;
+mod link;
 mod old;
 mod peers;
 mod ports;

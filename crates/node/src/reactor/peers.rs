@@ -7,6 +7,7 @@
 //!
 //! Whose connections are taken changes with the cluster's members ([`Peers::set`]). A replica of the cluster that is none of them is told so before its connection
 //! ends: it may have been removed while it was away. One that knows of later members is taken, as this node may be the one that was away.
+//! One that names a replica which is connected waits ([`super::claims`]).
 //!
 //! Strangers are connections whose hello has not come. There are few at a time, and not for long; a new one takes the place of the oldest,
 //! first of those from hosts without a peer: so a client that only connects keeps no one out.
@@ -18,6 +19,8 @@
 
 use crate::base::wire::{self, Wire};
 use crate::base::{Base, fetch};
+use crate::reactor::claims::{Claim, Claims, Judged};
+use crate::reactor::link::{Link, Side};
 use crate::transport::channel::Sealer;
 use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
@@ -26,9 +29,9 @@ use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder, Hello, Levels};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{PeerEvent, Since};
-use skein_replica::replica::members::GONE;
+use skein_replica::replica::members::{GONE, TWIN};
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,40 +51,6 @@ const MAX_STRANGERS: usize = 256;
 /// The most bytes that wait for one peer: four of the largest frames.
 const MAX_QUEUE_BYTES: usize = 4 * frame::MAX_FRAME_BYTES;
 const READ_BYTES: usize = 256 << 10;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Side {
-    /// We connected to this replica.
-    Dialed(ReplicaId),
-    Accepted,
-}
-
-struct Link {
-    stream: Box<dyn Stream>,
-    side: Side,
-    /// The remote host, if it was accepted over TCP.
-    from: Option<IpAddr>,
-    peer: Option<ReplicaId>,
-    /// The newest change of the members that the other side knows.
-    membership: LogIndex,
-    sealer: Sealer,
-    /// Sealed, or sent before sealing is possible.
-    wire: Vec<u8>,
-    wire_start: usize,
-    decoder: Decoder,
-    out: Vec<u8>,
-    out_start: usize,
-    writable: bool,
-    /// The events that are waited for.
-    watch: Watch,
-    /// Something in `out` must leave with the next flush.
-    due: bool,
-    /// The other side accepted the connection.
-    established: bool,
-    since: Duration,
-    /// When the last bytes came.
-    heard: Duration,
-}
 
 struct Dialer {
     peer: ReplicaId,
@@ -111,6 +80,7 @@ pub struct Peers {
     listener: Box<dyn Listener>,
     links: BTreeMap<usize, Link>,
     by_peer: BTreeMap<ReplicaId, usize>,
+    claims: Claims,
     dialers: Vec<Dialer>,
     refused: BTreeMap<String, Duration>,
     /// The longest silence of a connection.
@@ -151,6 +121,7 @@ impl Peers {
             listener,
             links: BTreeMap::new(),
             by_peer: BTreeMap::new(),
+            claims: Claims::new(SILENT_TIMEOUTS * election_timeout),
             dialers: Vec::new(),
             refused: BTreeMap::new(),
             silence: SILENT_TIMEOUTS * election_timeout,
@@ -455,25 +426,7 @@ impl Peers {
         }
         let sealer = Sealer::new(self.key.as_ref(), self.cluster, dials, &mut wire);
         let decoder = Decoder::new(self.cluster);
-        let link = Link {
-            stream,
-            side,
-            from,
-            peer: None,
-            membership: LogIndex(0),
-            sealer,
-            wire,
-            wire_start: 0,
-            decoder,
-            out,
-            out_start: 0,
-            writable: false,
-            watch: Watch::All,
-            due: false,
-            established: false,
-            since: now,
-            heard: now,
-        };
+        let link = Link { wire, out, ..Link::new(stream, side, from, sealer, decoder, now) };
         self.links.insert(serial, link);
     }
 
@@ -485,8 +438,15 @@ impl Peers {
         now: Duration,
         events: &mut Vec<PeerEvent>,
     ) -> bool {
+        let mut drained = false;
         loop {
-            let Some(link) = self.links.get_mut(&serial) else { return true };
+            if !self.take_frames(serial, now, events) {
+                return false;
+            }
+            if self.claims.has(serial) {
+                return !closed;
+            }
+            let Some(link) = self.links.get_mut(&serial).filter(|_| !drained) else { return true };
             let n = match link.stream.read(&mut self.buffer) {
                 Ok(0) => return false,
                 Ok(n) => n,
@@ -505,53 +465,58 @@ impl Peers {
                 return false;
             }
             // Bytes after a short read cause a new event; an end that came already does not.
-            let drained = n < self.buffer.len() && !closed;
-            loop {
-                let Some(link) = self.links.get_mut(&serial) else { return true };
-                match link.decoder.next_frame() {
-                    Ok(None) if drained => return true,
-                    Ok(None) => break,
-                    Ok(Some(frame)) => match link.peer {
-                        Some(peer) => {
-                            events.push(PeerEvent::Frame(peer, frame.kind, frame.payload.to_vec()))
-                        }
-                        None if frame.kind == wire::KIND && link.side == Side::Accepted => {
-                            let question = frame.payload.to_vec();
-                            self.give_base(serial, question);
-                            return true;
-                        }
-                        None => {
-                            let hello = if frame.kind == frame::KIND_HELLO {
-                                Hello::decode(frame.payload)
-                            } else {
-                                Err(frame::FrameError::Hello)
-                            };
-                            if hello.is_ok() {
-                                self.answer(serial);
-                            }
-                            let gone = hello.as_ref().is_ok_and(|h| !self.is_taken(h));
-                            let judged = hello
-                                .map_err(|e| e.to_string())
-                                .and_then(|h| self.judge(serial, h));
-                            match judged {
-                                Ok(hello) => self.join(serial, hello, now, events),
-                                Err(why) => {
-                                    if gone {
-                                        self.tell_gone(serial);
-                                    }
-                                    self.refuse(serial, &why, now);
-                                    return false;
-                                }
-                            }
-                        }
-                    },
-                    Err(error) => {
-                        self.refuse(serial, &error.to_string(), now);
+            drained = n < self.buffer.len() && !closed;
+        }
+    }
+
+    /// Takes what was read. False when the connection is over.
+    fn take_frames(&mut self, serial: usize, now: Duration, events: &mut Vec<PeerEvent>) -> bool {
+        while !self.claims.has(serial)
+            && let Some(link) = self.links.get_mut(&serial)
+        {
+            let frame = match link.decoder.next_frame() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => frame,
+                Err(error) => {
+                    self.refuse(serial, &error.to_string(), now);
+                    return false;
+                }
+            };
+            if let Some(peer) = link.peer {
+                events.push(PeerEvent::Frame(peer, frame.kind, frame.payload.to_vec()));
+                continue;
+            }
+            if frame.kind == wire::KIND && link.side == Side::Accepted {
+                let question = frame.payload.to_vec();
+                self.give_base(serial, question);
+                return true;
+            }
+            let hello = if frame.kind == frame::KIND_HELLO {
+                Hello::decode(frame.payload)
+            } else {
+                Err(frame::FrameError::Hello)
+            };
+            if hello.is_ok() {
+                self.answer(serial);
+            }
+            let gone = hello.as_ref().is_ok_and(|h| !self.is_taken(h));
+            let judged = hello.map_err(|e| e.to_string()).and_then(|h| self.judge(serial, h));
+            match judged {
+                Ok(hello) => {
+                    if !self.enter(serial, hello, now, events) {
                         return false;
                     }
                 }
+                Err(why) => {
+                    if gone && let Some(since) = self.since.filter(|since| since.index.0 > 0) {
+                        self.tell(serial, GONE, &since.gone());
+                    }
+                    self.refuse(serial, &why, now);
+                    return false;
+                }
             }
         }
+        true
     }
 
     /// The other side has no base yet, or a damaged one: a thread of its own answers it from here on.
@@ -565,23 +530,22 @@ impl Peers {
 
     /// The accepting side's hello, to a member of the cluster; sent at once, so that a refused peer can report the reason.
     fn answer(&mut self, serial: usize) {
-        if let Some(link) = self.links.get_mut(&serial)
-            && link.side == Side::Accepted
-        {
-            frame::encode_hello(&mut link.out, self.cluster, &self.hello);
-            // The event that says that it can be written may not have come. A broken connection is found by the next read.
-            link.writable = true;
-            let _ = link.flush(&mut self.bytes_out);
+        if self.links.get(&serial).is_some_and(|link| link.side == Side::Accepted) {
+            let (cluster, hello) = (self.cluster, self.hello);
+            self.put(serial, |out| frame::encode_hello(out, cluster, &hello));
         }
     }
 
-    /// The other side is a replica of this cluster, and perhaps no member of it any more.
-    fn tell_gone(&mut self, serial: usize) {
-        if let Some(since) = self.since.filter(|since| since.index.0 > 0)
-            && let Some(link) = self.links.get_mut(&serial)
-        {
-            frame::encode(&mut link.out, self.cluster, GONE, &since.gone());
-            // The event that says so may not have come; it connects again if this is lost.
+    /// Sends a message at once, as the connection may end then. A peer connects again if this is lost.
+    fn tell(&mut self, serial: usize, kind: u8, payload: &[u8]) {
+        let cluster = self.cluster;
+        self.put(serial, |out| frame::encode(out, cluster, kind, payload));
+    }
+
+    fn put(&mut self, serial: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(link) = self.links.get_mut(&serial) {
+            encode(&mut link.out);
+            // The event that says that it can be written may not have come. A broken connection is found by the next read.
             link.writable = true;
             let _ = link.flush(&mut self.bytes_out);
         }
@@ -625,15 +589,49 @@ impl Peers {
         Ok(hello)
     }
 
+    /// A replica of the cluster has said who it is. False when the connection is over.
+    fn enter(
+        &mut self,
+        serial: usize,
+        hello: Hello,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) -> bool {
+        let replica = hello.replica;
+        let Some(first) = self.by_peer.get(&replica).copied() else {
+            self.join(serial, hello, now, events);
+            return true;
+        };
+        let Some(Link { side: Side::Accepted, from, .. }) = self.links.get(&serial) else {
+            // Both have connected at the same time, and the other side's connection is taken.
+            return false;
+        };
+        let host = from.map_or(String::new(), |host| format!(" on {host}"));
+        match self.claims.make(Claim { serial, hello }, first, now) {
+            Judged::Waits(before) => {
+                if let Some(before) = before {
+                    self.close(before, now);
+                }
+                true
+            }
+            Judged::Twin => {
+                self.tell(serial, TWIN, &[]);
+                let why = format!(
+                    "a second node{host} is replica {replica}, too, and the first one stays connected: stop one of the two; each node has its own id and data directory"
+                );
+                self.refuse(serial, &why, now);
+                false
+            }
+        }
+    }
+
     fn join(&mut self, serial: usize, hello: Hello, now: Duration, events: &mut Vec<PeerEvent>) {
         let peer = hello.replica;
-        // A new connection of a peer replaces the old one: the peer noticed the break first.
-        if let Some(old) = self.by_peer.get(&peer).copied() {
-            self.drop_link(old, now, events);
-        }
         if let Some(link) = self.links.get_mut(&serial) {
             link.peer = Some(peer);
             link.membership = hello.membership;
+            // It may have waited.
+            link.heard = now;
         }
         self.by_peer.insert(peer, serial);
         if let Some(dialer) = self.dialers.iter_mut().find(|d| d.peer == peer) {
@@ -671,15 +669,29 @@ impl Peers {
     }
 
     fn drop_link(&mut self, serial: usize, now: Duration, events: &mut Vec<PeerEvent>) {
-        if let Some(peer) = self.close(serial, now) {
-            tracing::info!(event = "peer_lost", peer = peer.0);
-            events.push(PeerEvent::Lost(peer));
+        let Some(peer) = self.close(serial, now) else { return };
+        tracing::info!(event = "peer_lost", peer = peer.0);
+        events.push(PeerEvent::Lost(peer));
+        let Some(Claim { serial, hello }) = self.claims.free(peer) else { return };
+        let stays = match self.judge(serial, hello) {
+            Ok(hello) => {
+                self.join(serial, hello, now, events);
+                self.read(serial, false, now, events)
+            }
+            Err(why) => {
+                self.refuse(serial, &why, now);
+                false
+            }
+        };
+        if !stays {
+            self.drop_link(serial, now, events);
         }
     }
 
     /// Closes a connection; answers its peer, if it was that peer's current one.
     fn close(&mut self, serial: usize, now: Duration) -> Option<ReplicaId> {
         let link = self.links.remove(&serial)?;
+        self.claims.withdraw(serial);
         let peer = match link.side {
             Side::Dialed(peer) => Some(peer),
             Side::Accepted => link.peer,
@@ -692,62 +704,5 @@ impl Peers {
             self.by_peer.remove(&peer);
             peer
         })
-    }
-}
-
-impl Link {
-    /// Waits for the events that matter: for room only where there is none. False when the connection is broken.
-    fn watch(&mut self, deaf: bool, registry: &Registry, serial: usize) -> bool {
-        let watch = match self.peer {
-            Some(_) if self.writable && deaf => Watch::Ends,
-            Some(_) if self.writable => Watch::Reads,
-            _ => Watch::All,
-        };
-        if watch == self.watch {
-            return true;
-        }
-        self.watch = watch;
-        self.stream.watch(registry, Token(serial), watch).is_ok()
-    }
-
-    /// Adds what it sends to `sent`. False when the connection is broken.
-    fn flush(&mut self, sent: &mut u64) -> bool {
-        while self.writable {
-            if self.wire_start == self.wire.len() {
-                self.wire.clear();
-                self.wire_start = 0;
-                if self.sealer.seals() {
-                    self.out_start += self.sealer.seal(&self.out[self.out_start..], &mut self.wire);
-                }
-            }
-            let sealed = !self.wire.is_empty() || self.sealer.seals();
-            let next =
-                if sealed { &self.wire[self.wire_start..] } else { &self.out[self.out_start..] };
-            if next.is_empty() {
-                break;
-            }
-            match self.stream.write(next) {
-                Ok(0) => return false,
-                Ok(n) => {
-                    *if sealed { &mut self.wire_start } else { &mut self.out_start } += n;
-                    *sent += n as u64;
-                }
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    self.writable = false
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        if self.out_start == self.out.len() {
-            self.out.clear();
-            self.out_start = 0;
-            self.out.shrink_to(1 << 20);
-        } else if self.out_start > self.out.len() / 2 {
-            self.out.drain(..self.out_start);
-            self.out_start = 0;
-        }
-        self.due &= !self.out.is_empty() || self.wire_start < self.wire.len();
-        true
     }
 }

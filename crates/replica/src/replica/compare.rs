@@ -141,6 +141,7 @@ impl<E: Environment> Replica<E> {
             (members::GONE, Some(index), Some(voters)) => {
                 self.hear_of_removal(peer, index, voters);
             }
+            (members::TWIN, ..) => self.hear_of_twin(peer),
             (members::ASK, ..) => self.peer_requests(peer, bytes),
             (members::ANSWER, ..) => self.request_answered(peer, bytes),
             (elsewhere::ASK, ..) => self.peer_asks(peer, bytes),

@@ -5,6 +5,7 @@
 use super::{Environment, Replica, TICK};
 use crate::environment::Since;
 use crate::error::ExitReason;
+use crate::health::Fault;
 use crate::members::{Answer, MemberReport, Request, Step, Wanted, answer};
 use skein_log::frame::KIND_APP;
 use skein_log::{ChangeError, Kind, MemberStatus, majority};
@@ -18,11 +19,15 @@ pub(super) const ASK: u8 = KIND_APP + 17;
 pub(super) const ANSWER: u8 = KIND_APP + 18;
 /// "You are no member since this change of the members, and so many have a vote": index u64, count u64. A node says it to one whose connection it does not take.
 pub const GONE: u8 = KIND_APP + 19;
+/// "Another node that is this replica, too, is connected here." A node says it to one whose connection it does not take.
+pub const TWIN: u8 = KIND_APP + 23;
 
 /// A replica that is no member any more ends after this, if a majority has not said so before.
 const GONE_FOR: Duration = Duration::from_secs(10);
 /// And when a majority has, it answers the operator who asked here for so long.
 const ANSWERS_FOR: Duration = Duration::from_secs(1);
+/// Another node with the same id is reported for so long after it was last heard of.
+const TWIN_FOR: Duration = Duration::from_secs(10);
 /// Requests that wait for the leader's answer.
 const MAX_WAITING: usize = 64;
 
@@ -52,6 +57,8 @@ pub(super) struct Members {
     gone_surely: bool,
     /// and since when that is known.
     gone_since: Option<Duration>,
+    /// Who is connected to another node that is this replica, too, and when it last said so.
+    twin: Option<(ReplicaId, Duration)>,
 }
 
 impl Members {
@@ -193,6 +200,26 @@ impl<E: Environment> Replica<E> {
         self.members.gone_by.insert(peer);
         let enough = majority(usize::try_from(voters).unwrap_or(usize::MAX));
         self.members.gone_surely |= self.members.gone_by.len() >= enough;
+    }
+
+    /// A peer is connected to another node that is this replica, too. This one does not end: it may be the other that should, and that has lost its log soon.
+    pub(super) fn hear_of_twin(&mut self, peer: ReplicaId) {
+        self.members.twin = Some((peer, self.now));
+        let why = format!("it is connected to another node that is replica {}, too", self.own);
+        self.distrust(peer, &why);
+    }
+
+    /// What is said of another node with the same id.
+    pub(super) fn twin_fault(&self) -> Option<Fault> {
+        let heard = self.members.twin;
+        let (peer, _) = heard.filter(|(_, at)| self.now.saturating_sub(*at) < TWIN_FOR)?;
+        let own = self.own;
+        Some(Fault::new(
+            "same_id",
+            format!(
+                "another node is replica {own}, too, and replica {peer} is connected to it: stop one of the two; each node has its own id and data directory"
+            ),
+        ))
     }
 
     /// Ends a replica that is no member.
