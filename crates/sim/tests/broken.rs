@@ -15,7 +15,7 @@ const SEEDS: u64 = 20;
 const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
     match (how, whose) {
         // No client waits for a follower, except one that had connected to it.
-        (_, Whose::Follower) => 900,
+        (_, Whose::Follower) => 300,
         // An election at once, or after a timeout of silence.
         (Brokenness::Dead, _) => 1200,
         (Brokenness::Gone | Brokenness::Stopped | Brokenness::CutOff, _) => 2500,
@@ -27,7 +27,7 @@ const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
         (Brokenness::ServerHangs, _) => 3500,
         (Brokenness::ServerEnds | Brokenness::ServerRaves, _) => 1500,
         // Virtual time does not follow it.
-        (Brokenness::ClockAhead, _) => 700,
+        (Brokenness::ClockAhead, _) => 300,
     }
 }
 

@@ -126,14 +126,21 @@ impl World {
         self.history.iter().filter_map(after).min()
     }
 
-    /// The longest time without an answer after the last fault, while clients asked.
+    /// The longest time without an answer after the last fault, while a client waited for one. Clients that ask for work, whose answers are not counted here, may all do so at once.
     pub(super) fn silence_us(&self) -> u64 {
         let (from, to) = (self.plan.faults_until_us, self.plan.faults_until_us + self.plan.calm_us);
         let answers = self.history.iter().filter_map(|op| op.returned_us);
         let mut times: Vec<u64> = answers.filter(|at| (from..to).contains(at)).collect();
         times.extend([from, to]);
         times.sort_unstable();
-        times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+        let waited = |pair: &[u64]| {
+            // Who gave up, or lost the connection, still wants an answer.
+            let open =
+                self.history.iter().filter(|op| op.returned_us.is_none_or(|at| at >= pair[1]));
+            let asked = open.map(|op| op.invoked_us).filter(|at| *at < pair[1]).min();
+            asked.map_or(0, |asked| pair[1] - asked.max(pair[0]))
+        };
+        times.windows(2).map(waited).max().unwrap_or_default()
     }
 
     /// Whether clients still ask: until a while after the last fault, and until one is answered.
