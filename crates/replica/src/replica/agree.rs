@@ -84,7 +84,7 @@ impl<E: Environment> Replica<E> {
                             | StepError::Entry { .. }),
                         ) => self.distrust(peer, &error.to_string()),
                         Err(StepError::BelowBase { first, .. }) => {
-                            self.need_image(LogIndex(first.0 - 1));
+                            self.leader_begins_behind(LogIndex(first.0 - 1));
                         }
                         Err(error) => {
                             self.note_rarely(

@@ -738,13 +738,28 @@ impl<E: Environment> Replica<E> {
 
     /// A server that can begin nowhere needs an image.
     fn look_for_need(&mut self) {
-        if self.members.kind.can_serve() && self.begins_nowhere() {
-            self.need_image(LogIndex(self.consensus.first_index().0 - 1));
+        if let Some(index) = self.own_need() {
+            self.need_image(index);
         }
     }
 
-    /// This replica cannot continue without an image of this entry or a later one: its leader's log begins there.
-    pub(super) fn need_image(&mut self, index: LogIndex) {
+    /// The least image of which a server that can begin nowhere could go on.
+    fn own_need(&self) -> Option<LogIndex> {
+        let needs = self.members.kind.can_serve() && self.begins_nowhere();
+        needs.then(|| LogIndex(self.consensus.first_index().0 - 1))
+    }
+
+    /// The leader's log begins behind this entry, and what is here of the log ends before it. An earlier leader's may have begun later, behind an image that nobody has any more.
+    pub(super) fn leader_begins_behind(&mut self, index: LogIndex) {
+        let index = self.own_need().map_or(index, |own| own.max(index));
+        if self.images.need.is_some_and(|need| need > index) {
+            self.images.need = None;
+        }
+        self.need_image(index);
+    }
+
+    /// This replica cannot continue without an image of this entry or a later one.
+    fn need_image(&mut self, index: LogIndex) {
         if self.images.need.is_none_or(|need| need < index) {
             tracing::info!(event = "needs_image", index = index.0);
             self.images.need = Some(index);
