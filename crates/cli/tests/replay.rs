@@ -189,9 +189,10 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     // As for a `skein node`: its configuration is elsewhere.
     let config = place.path("own.toml");
     fs::rename(place.path("torn/node.toml"), &config).unwrap();
-    let config = ["--config", config.to_str().unwrap(), "--at", "3"];
+    let at = entry.to_string();
+    let config = ["--config", config.to_str().unwrap(), "--at", &at];
     let text = said(&replay(&place, &place.path("torn"), &config), 0);
-    assert!(text.contains("stands  after entry 2 of "), "{text}");
+    assert!(text.contains(&format!("stands  after entry {} of ", entry - 1)), "{text}");
 
     let (log, mut bytes, end) = copy(&node, &place.path("damaged"));
     bytes[end / 2] ^= 1;
