@@ -318,7 +318,9 @@ fn changed_frames_end_no_node() {
                 link = liar.enter(node);
             }
         }
-        // All of it was read: the last message is answered by the end of the connection.
+        // All of it was read: the last message is answered by the end of the connection. A next one is taken, which waits for that.
+        link.say(b"the end of it, in no frame at all");
+        link.is_closed();
         let mut link = liar.join(node);
         link.say(b"the end of it, in no frame at all");
         link.is_closed();
