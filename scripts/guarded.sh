@@ -28,6 +28,12 @@ watch() {
         done
     done
     rm -rf "$3"
+    # Control groups of tests, named after a process: one that has a process is not removed.
+    for left in /sys/fs/cgroup/skein-test-* /sys/fs/cgroup/*/skein-test-*; do
+        if [ -d "$left" ] && [ ! -e "/proc/${left##*-}" ]; then
+            rmdir "$left" || true
+        fi
+    done
 }
 
 case ${1:-} in
