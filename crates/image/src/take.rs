@@ -98,19 +98,11 @@ pub struct Taken {
 }
 
 impl Source<'_> {
-    /// Copies what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. After an error the one before does
-    /// not count any more: some of what was written since is not noted any longer.
+    /// Begins a copy of what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. [`Standing::finish`] ends it. After an error
+    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written.
     ///
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
-    pub fn take(&self, before: Option<&Before>, deadline: Instant) -> Result<Taken> {
-        self.stand(before, deadline, |_| Ok(()))?.finish(deadline, || ())
-    }
-
-    /// The part of [`take`](Self::take) for which the server must stand. `meanwhile` reads its files, of which it is told what was written.
-    ///
-    /// # Errors
-    /// As there.
     pub fn stand<'s>(
         &'s self,
         before: Option<&'s Before>,

@@ -77,7 +77,7 @@ impl Standing<'_> {
     /// Copies the private memory. Calls `go_on` when the server need not stand any longer: at once if it [forked](Self::is_forked), and otherwise when it is copied.
     ///
     /// # Errors
-    /// As for [`Source::take`].
+    /// As for [`Source::stand`](super::Source::stand).
     pub fn finish(self, deadline: Instant, go_on: impl FnOnce()) -> Result<Taken> {
         let Self { mut image, processes, header, heap, objects, private, rewritten, .. } = self;
         let mut go_on = Some(go_on);
