@@ -82,11 +82,7 @@ fn one_grows_to_three_all_are_replaced_and_it_shrinks_under_load() {
 
 #[test]
 fn what_would_do_harm_is_refused_and_one_that_does_not_come_is_withdrawn() {
-    let mut nodes = Nodes::new();
-    for id in 1..=3 {
-        nodes.begin(id, "found", &[1, 2, 3]);
-    }
-    wait_redis(nodes.ports[0]);
+    let mut nodes = Nodes::three();
     nodes.wait_members(&[1, 2, 3]);
     let leader = nodes.leader(&[1, 2, 3]);
     // By a follower: it asks the leader.

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
-use common::nodes::{Nodes, wait_redis};
+use common::nodes::Nodes;
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, wait_for};
@@ -247,11 +247,7 @@ fn change(nodes: &mut Nodes, at: u64, words: &[&str], victim: u64, begun: impl F
 
 #[test]
 fn members_come_and_go_while_a_new_one_and_leaders_are_killed() {
-    let mut nodes = Nodes::new();
-    for id in 1..=3 {
-        nodes.begin(id, "found", &[1, 2, 3]);
-    }
-    wait_redis(nodes.ports[0]);
+    let mut nodes = Nodes::three();
     let load = Load::start(3, nodes.clients(), || {});
     for (new, kills_new) in [(4, true), (5, false)] {
         nodes.wait_members(&[1, 2, 3]);

@@ -83,11 +83,7 @@ fn fault(status: &Value) -> Option<String> {
 
 #[test]
 fn a_second_node_with_an_id_is_refused_by_name_while_the_first_one_serves() {
-    let mut nodes = Nodes::new();
-    for id in 1..=3 {
-        nodes.begin(id, "found", &[1, 2, 3]);
-    }
-    wait_redis(nodes.ports[0]);
+    let mut nodes = Nodes::three();
     nodes.wait_members(&[1, 2, 3]);
     let leader = nodes.leader(&[1, 2, 3]);
     let term = nodes.status(leader)["term"].clone();

@@ -116,6 +116,17 @@ impl Nodes {
         said
     }
 
+    /// A cluster of three, which answers.
+    #[track_caller]
+    pub fn three() -> Self {
+        let mut nodes = Self::new();
+        for id in 1..=3 {
+            nodes.begin(id, "found", &[1, 2, 3]);
+        }
+        wait_redis(nodes.ports[0]);
+        nodes
+    }
+
     /// Founds or joins, and starts the node.
     #[track_caller]
     pub fn begin(&mut self, id: u64, how: &str, peers: &[u64]) {
