@@ -1,5 +1,6 @@
 //! Builds the programs: the guests and `libskein.so`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,9 +61,8 @@ pub fn library() -> io::Result<PathBuf> {
         None => {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
             cargo.current_dir(repository()).args(["build", "--quiet", "-p", "skein-runtime"]);
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
+            let name = profile.file_name().filter(|name| *name != "debug");
+            cargo.arg("--profile").arg(name.unwrap_or(OsStr::new("dev")));
             if let Some(target) = profile.parent() {
                 cargo.arg("--target-dir").arg(target);
             }
