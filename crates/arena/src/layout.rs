@@ -148,6 +148,32 @@ pub struct StandIns {
     pub asked: AtomicU32,
 }
 
+/// The most ranges of [`Spared`].
+pub const MAX_SPARED: usize = 512;
+
+/// Memory that stand-ins do without, as nobody reads it there: a fork takes the longer the more pages it copies. Written by the node before it asks for stand-ins.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Spared {
+    /// So many ranges.
+    pub count: AtomicU32,
+    _pad: u32,
+    /// The first so many are valid.
+    pub ranges: [SparedRange; MAX_SPARED],
+}
+
+/// A range of whole pages of private memory without a file, outside the runtime's.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SparedRange {
+    /// The process's number in the server.
+    pub pid: AtomicU64,
+    /// Its first address.
+    pub start: AtomicU64,
+    /// The address behind its last.
+    pub end: AtomicU64,
+}
+
 /// The first bytes of the arena. All fields are valid when zero but `magic` and the sizes.
 #[repr(C)]
 #[derive(Debug)]
@@ -242,6 +268,8 @@ pub struct Header {
     pub patched: crate::trapped::Trapped,
     /// The places where these calls came from; written by the runtime.
     pub places: crate::places::Places,
+    /// What stand-ins do without.
+    pub spared: Spared,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

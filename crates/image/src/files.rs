@@ -24,7 +24,7 @@ use std::time::Instant;
 pub type FileId = (u64, u64);
 
 /// The paths of known files, what is nowhere, and what was written.
-type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
+pub type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
 
 /// Looks for files.
 pub struct Files<'a> {

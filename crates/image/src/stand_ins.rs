@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The runtime's side is `crates/runtime/src/process/stand_in.rs`; the words are in the arena ([`StandIns`](skein_arena::layout::StandIns)). A stand-in has numbers that the server
-//! would not have come to, its origin's number in its name, none of its descriptors, and ends with its pid namespace, when the node lets go of it, and with the node. Not in it: memory that processes share, and private
-//! memory that a fork does not copy (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+//! would not have come to, its origin's number in its name, none of its descriptors, and ends with its pid namespace, when the node lets go of it, and with the node. Not in it: memory that processes share, private
+//! memory that a fork does not copy (`MADV_DONTFORK`, `MADV_WIPEONFORK`), and what the image before has ([`Spared`]).
 
 use crate::processes::{self, Process, first_number};
 use crate::{MemoryError, Result};
-use skein_arena::layout::{HEADER_BYTES, Header};
+use skein_arena::layout::{self, HEADER_BYTES, Header};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -42,6 +42,17 @@ pub trait SpareNumbers: std::fmt::Debug {
     fn give_back(&self) -> io::Result<()>;
 }
 
+/// Memory of a process that is not read from its stand-in, which does without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spared {
+    /// Its number in the server.
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// So many of its pages would be copied.
+    pub(crate) pages: u64,
+}
+
 /// The stand-ins of all processes of a server. They end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct StandIns<'a> {
@@ -54,7 +65,7 @@ pub(crate) struct StandIns<'a> {
 }
 
 impl<'a> StandIns<'a> {
-    /// Asks the server's processes, which sleep, to fork.
+    /// Asks the server's processes, which sleep, to fork; without `spared`.
     ///
     /// # Errors
     /// Why there will be none.
@@ -62,6 +73,7 @@ impl<'a> StandIns<'a> {
         arena: &File,
         numbers: &'a dyn SpareNumbers,
         processes: &[Process],
+        spared: &[Spared],
     ) -> std::result::Result<Self, String> {
         let first =
             first_number().ok_or("the kernel's largest number of a process is not known")?;
@@ -70,6 +82,7 @@ impl<'a> StandIns<'a> {
         }
         has_room(processes)?;
         let header = Mapped::of(arena).map_err(|error| format!("the arena: {error}"))?;
+        spare(&header.get().spared, spared);
         let words = &header.get().stand_ins;
         let wanted = words.asked.load(Ordering::Relaxed).wrapping_add(1).max(1);
         numbers.lend(first).map_err(|error| format!("numbers for them: {error}"))?;
@@ -158,6 +171,18 @@ impl Drop for StandIns<'_> {
         // Whoever does not answer is ending, and the server with it.
         let _ = self.return_numbers();
     }
+}
+
+/// Tells the processes what to spare.
+fn spare(words: &layout::Spared, spared: &[Spared]) {
+    let mut count = 0;
+    for (word, one) in words.ranges.iter().zip(spared) {
+        word.pid.store(one.pid.into(), Ordering::Relaxed);
+        word.start.store(one.start, Ordering::Relaxed);
+        word.end.store(one.end, Ordering::Relaxed);
+        count += 1;
+    }
+    words.count.store(count, Ordering::Relaxed);
 }
 
 /// Waits until they are gone, which were let go: the next ones get their numbers. If they are not until `deadline`, there are no next ones for so long.

@@ -18,10 +18,10 @@ use self::program::Given;
 use self::settings::Ids;
 use self::standing::Heap;
 pub use self::standing::Standing;
-use crate::before::{Before, Lookup, Places};
+use crate::before::{Before, Lookup, Nowhere, Places};
 use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
-use crate::files::Files;
+use crate::files::{self, Files};
 use crate::inode_table::word;
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
@@ -43,7 +43,11 @@ use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -59,6 +63,8 @@ pub struct Figures {
     pub mappings: usize,
     /// Pages.
     pub pages: u64,
+    /// Of which its copies did without.
+    pub spared: u64,
 }
 
 /// The server to take an image of.
@@ -75,13 +81,22 @@ pub struct Source<'a> {
     pub root: BorrowedFd<'a>,
     /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
     /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
-    pub paths: &'a dyn Fn() -> Result<BTreeSet<PathBuf>>,
+    pub paths: &'a (dyn Fn() -> Result<BTreeSet<PathBuf>> + Sync),
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
     /// Where numbers of processes come from for stand-ins, if there may be some.
     pub numbers: Option<&'a dyn SpareNumbers>,
-    /// Whether there are to be stand-ins where so many private pages are read, of so many. For the first image there are in any case.
-    pub forks_for: fn(u64, u64) -> bool,
+    /// When there are to be some.
+    pub forks: Forks,
+}
+
+/// When a server forks for an image, and what of.
+#[derive(Clone, Copy, Debug)]
+pub struct Forks {
+    /// Whether it does where so many private pages are read, and a fork copies so many. For the first image it does in any case.
+    pub for_pages: fn(u64, u64) -> bool,
+    /// A stand-in does without rows of unread pages of at least this length: 1 and more.
+    pub spares: u64,
 }
 
 /// What was taken.
@@ -99,7 +114,8 @@ pub struct Taken {
 
 impl Source<'_> {
     /// Begins a copy of what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. [`Standing::finish`] ends it. After an error
-    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written.
+    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written; it does so
+    /// beside the reading of the processes' memory, on a thread of its own if there may be one.
     ///
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
@@ -107,23 +123,84 @@ impl Source<'_> {
         &'s self,
         before: Option<&'s Before>,
         deadline: Instant,
-        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()>,
+        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()> + Send,
     ) -> Result<Standing<'s>> {
         let processes = processes::below(self.init)?;
         for process in &processes {
             processes::await_sleep(process, deadline)?;
         }
+        let mut header = vec![0; HEADER_BYTES];
+        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
+        let (tell, names) = channel();
+        let aside = Aside {
+            arena: self.arena,
+            sizes: self.sizes,
+            root: self.root,
+            paths: self.paths,
+            before,
+            deadline,
+        };
+        let work = Mutex::new(Some((names, meanwhile)));
+        let aside = || {
+            let (names, meanwhile) = work.lock().expect("no holder panics").take().expect("once");
+            aside.read(&header, &names, meanwhile)
+        };
+        let (mut memory, aside) = thread::scope(|scope| {
+            let begun = thread::Builder::new().spawn_scoped(scope, aside);
+            let memory = self.memory(&header, &processes, before, tell, deadline)?;
+            let aside = match begun {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // There may be no more threads.
+                Err(_) => aside(),
+            };
+            Ok((memory, aside?))
+        })?;
+        memory.image.note_files(aside.found, aside.nowhere);
+        let Memory { image, asked, private, mut stand } = memory;
+        let (stand_ins, stood_because) = match asked {
+            None => (None, None),
+            Some(Ok(asked)) => (Some(asked), None),
+            Some(Err(why)) => (None, Some(why)),
+        };
+        let mut standing = Standing {
+            image,
+            processes,
+            header,
+            heap: aside.heap,
+            objects: Vec::new(),
+            private: Vec::new(),
+            rewritten: aside.rewritten,
+            stand_ins,
+            stood_because,
+        };
+        standing.await_fork(&mut stand)?;
+        standing.objects = standing.image.hold_objects(&standing.processes, deadline)?;
+        if let Some(private) = private {
+            standing.hold_private(private, &stand)?;
+        }
+        // The server may close the last descriptor of such a file, and is to have done so.
+        standing.image.on_their_way.clear();
+        Ok(standing)
+    }
+
+    /// What only the processes have. `tell` gets the names of the files that they use.
+    fn memory<'s>(
+        &'s self,
+        header: &[u8],
+        processes: &[Process],
+        before: Option<&'s Before>,
+        tell: Sender<Vec<u8>>,
+        deadline: Instant,
+    ) -> Result<Memory<'s>> {
         let Some(first) = processes.first() else {
             return Err(MemoryError::CannotHold("it has no process".into()));
         };
         let mut image = Image::new(self.init, self.given, before, self.watches);
-        let mut header = vec![0; HEADER_BYTES];
-        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
         let about = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
-        let (arena, advised) = ((about.dev(), about.ino()), has_advised(&header));
+        let (arena, advised) = ((about.dev(), about.ino()), has_advised(header));
         let mut stand = Stand { arena, advised, forked: false, deadline };
         // What has no path is known by its descriptors, before mappings of it are met.
-        for process in &processes {
+        for process in processes {
             image.begin(process, first)?;
         }
         image.parked(first)?;
@@ -131,71 +208,96 @@ impl Source<'_> {
         for (n, process) in processes.iter().enumerate() {
             mappings.push(image.mappings_of(n, process, &stand)?);
         }
+        // Who waits for them is there until they are told.
+        let _ = tell.send(image.names.clone());
         // Where no image is before, all is read: then it is not asked first what that is.
-        let numbers = self.numbers.filter(|_| before.is_none());
-        let private = match numbers {
-            Some(_) => Found::Not(mappings),
-            None => Found::Is(image.all_private(&processes, mappings, &stand)?),
+        let (private, spared) = match self.numbers.filter(|_| before.is_none()) {
+            Some(_) => (Found::Not(mappings), Some(Vec::new())),
+            None => {
+                let found = image.all_private(processes, mappings, &stand)?;
+                let spared = image.spared(processes, &found, self.forks);
+                (Found::Is(found), spared)
+            }
         };
-        let is_much = || image.is_much(&processes, &private, self.forks_for);
-        let numbers = numbers.or_else(|| self.numbers.filter(|_| is_much()));
         // They fork while what they share is read; the kernel tells nothing about a process's memory meanwhile.
-        let asked = numbers.map(|numbers| StandIns::ask(self.arena, numbers, &processes));
-        stand.forked = asked.as_ref().is_some_and(std::result::Result::is_ok);
-        let heap = self.heap(&header)?;
-        let rewritten = self.files(&mut image, &header, &heap.pages, deadline)?;
-        let mut standing = Standing {
-            image,
-            processes,
-            header,
-            heap,
-            objects: Vec::new(),
-            private: Vec::new(),
-            rewritten,
-            stand_ins: None,
-            stood_because: None,
-        };
-        match asked {
-            None => {}
-            Some(Ok(asked)) => standing.stand_ins = Some(asked),
-            Some(Err(why)) => standing.stood_because = Some(why),
+        let pages = spared.iter().flatten().map(|one| one.pages).sum();
+        let asked = self.numbers.zip(spared);
+        let asked =
+            asked.map(|(numbers, spared)| StandIns::ask(self.arena, numbers, processes, &spared));
+        stand.forked = matches!(asked, Some(Ok(_)));
+        if stand.forked {
+            image.spared = pages;
         }
-        meanwhile(&mut standing.rewritten)?;
-        standing.await_fork(&mut stand)?;
-        standing.objects = standing.image.hold_objects(&standing.processes, deadline)?;
-        standing.hold_private(private, &stand)?;
-        // The server may close the last descriptor of such a file, and is to have done so.
-        standing.image.on_their_way.clear();
-        Ok(standing)
+        let private = match private {
+            Found::Is(found) if !stand.forked => {
+                image.all_pages(processes, None, found, deadline)?;
+                None
+            }
+            private => Some(private),
+        };
+        Ok(Memory { image, asked, private, stand })
+    }
+}
+
+/// What [`Source::memory`] has read.
+struct Memory<'a> {
+    image: Image<'a>,
+    /// The processes were asked to fork, or why not.
+    asked: Option<std::result::Result<StandIns<'a>, String>>,
+    /// What is to be read yet.
+    private: Option<Found>,
+    stand: Stand,
+}
+
+/// What is read beside the processes' memory.
+struct Aside<'a> {
+    arena: &'a File,
+    sizes: Sizes,
+    root: BorrowedFd<'a>,
+    paths: &'a (dyn Fn() -> Result<BTreeSet<PathBuf>> + Sync),
+    before: Option<&'a Before>,
+    deadline: Instant,
+}
+
+/// What [`Aside::read`] has read.
+struct ReadAside {
+    heap: Heap,
+    found: BTreeMap<FileId, Vec<u8>>,
+    nowhere: Nowhere,
+    rewritten: Rewritten,
+}
+
+impl Aside<'_> {
+    /// The arena's heap, the files, and what `meanwhile` reads. The names of files in use come by the channel.
+    fn read(
+        &self,
+        header: &[u8],
+        names: &Receiver<Vec<u8>>,
+        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()>,
+    ) -> Result<ReadAside> {
+        let heap = self.heap(header)?;
+        let gone = |_| MemoryError::CannotHold("what is read of its memory".into());
+        let names = names.recv().map_err(gone)?;
+        let (found, nowhere, mut rewritten) = self.files(&names, header, &heap.pages)?;
+        meanwhile(&mut rewritten)?;
+        Ok(ReadAside { heap, found, nowhere, rewritten })
     }
 
     /// The files that the arena knows by the kernel's numbers.
-    fn files(
-        &self,
-        image: &mut Image<'_>,
-        header: &[u8],
-        heap: &Raw,
-        deadline: Instant,
-    ) -> Result<Rewritten> {
-        let mut files = Files::new(self.root, self.arena, header, heap, image.before, deadline)?;
-        for path in image.names.split(|byte| *byte == 0) {
+    fn files(&self, names: &[u8], header: &[u8], heap: &Raw) -> Result<files::Found> {
+        let mut files =
+            Files::new(self.root, self.arena, header, heap, self.before, self.deadline)?;
+        for path in names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
         for path in (self.paths)()? {
             files.note(path.as_os_str().as_bytes())?;
         }
         // Those that were sought in directories need not be again.
-        for path in image.before.iter().flat_map(|before| &before.places.files) {
+        for path in self.before.iter().flat_map(|before| &before.places.files) {
             files.note(path)?;
         }
-        let (found, nowhere, rewritten) = files.finish()?;
-        image.places.nowhere = nowhere;
-        image.places.files = found.values().cloned().collect();
-        for ((device, inode), path) in found {
-            let path = image.bytes_name(&path);
-            image.known.push(Known { was: [device, inode], path, is: [0; 2] });
-        }
-        Ok(rewritten)
+        files.finish()
     }
 
     /// A copy of the arena's heap.
@@ -303,6 +405,8 @@ struct Image<'a> {
     /// The locks before are other processes'.
     first_lock: usize,
     ids: Option<Ids>,
+    /// Pages that stand-ins did without.
+    spared: u64,
 }
 
 impl<'a> Image<'a> {
@@ -345,6 +449,7 @@ impl<'a> Image<'a> {
             open: BTreeMap::new(),
             first_lock: 0,
             ids: None,
+            spared: 0,
         }
     }
 
@@ -411,6 +516,16 @@ impl<'a> Image<'a> {
                 run.bytes += bytes;
             }
             _ => self.runs.push(Run { address, bytes, at }),
+        }
+    }
+
+    /// The files that the arena knows by the kernel's numbers.
+    fn note_files(&mut self, found: BTreeMap<FileId, Vec<u8>>, nowhere: Nowhere) {
+        self.places.nowhere = nowhere;
+        self.places.files = found.values().cloned().collect();
+        for ((device, inode), path) in found {
+            let path = self.bytes_name(&path);
+            self.known.push(Known { was: [device, inode], path, is: [0; 2] });
         }
     }
 
@@ -532,7 +647,7 @@ impl<'a> Image<'a> {
             objects: self.objects.iter().map(|object| runs(object.runs)).collect(),
         };
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
-        let figures = Figures { processes, mappings, pages };
+        let figures = Figures { processes, mappings, pages, spared: self.spared };
         Ok(Taken { copied: self.copied, figures, places, rewritten })
     }
 }

@@ -72,10 +72,13 @@ fn images(words: &[String]) -> std::io::Result<bool> {
         }
         Some("--in-a-row") => {
             let how = runner::How::default();
-            skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)
+            let spared = skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)?;
+            Ok(spared.is_some())
         }
         Some("--forked") => {
-            skein_harness::restored::rows_of_forks(&Images::build()?, count, &words[2..])
+            let spared =
+                skein_harness::restored::rows_of_forks(&Images::build()?, count, &words[2..])?;
+            Ok(spared.is_some())
         }
         _ => skein_harness::restored::all(count, &words[1..]),
     }

@@ -14,7 +14,7 @@ use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_image::before::Before;
-use skein_image::take::{Figures, Source};
+use skein_image::take::{Figures, Forks, Source};
 use skein_image::{MemoryError, SpareNumbers};
 use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
@@ -283,9 +283,10 @@ impl Node {
         let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
         let known = || Ok(paths.clone());
-        let (known, forks_for) = (&known as _, (|_, _| true) as fn(_, _) -> _);
+        let known = &known as _;
+        let forks = Forks { for_pages: |_, _| true, spares: 1 };
         let source =
-            Source { init, arena, sizes, given, root, paths: known, watches, numbers, forks_for };
+            Source { init, arena, sizes, given, root, paths: known, watches, numbers, forks };
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;

@@ -97,8 +97,8 @@ pub fn at(
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// The pages that an image had itself, and those of files that it had from one before.
-type Pages = (usize, usize);
+/// The pages that an image had itself, those of files that it had from one before, and those that copies of the guest's processes did without.
+type Pages = (usize, usize, u64);
 
 /// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had, or the first
 /// difference between the two, or between what the guest then does and what it did without; `None`: an image cannot hold it.
@@ -129,18 +129,20 @@ pub fn in_a_row(
         let paths = Files::of(node.guest())?.paths()?;
         let mut bytes = [Vec::new(), Vec::new()];
         let mut roots = Vec::new();
+        let mut spared = 0;
         // The whole one first: the kernel may join mappings when it begins to watch them.
         for (reading, bytes) in [Reading::Whole, reading].into_iter().zip(&mut bytes) {
-            let (mut file, _) = match node.image(given, paths.clone(), 0, reading)? {
+            let (mut file, figures) = match node.image(given, paths.clone(), 0, reading)? {
                 Ok(taken) => taken,
                 Err(MemoryError::CannotHold(_)) => return Ok(None),
                 Err(e) => return Err(io::Error::other(e)),
             };
             file.rewind()?;
             file.read_to_end(bytes)?;
+            spared += figures.spared;
             roots.push(node.root);
         }
-        fresh.push((node.chain.fresh, node.chain.known));
+        fresh.push((node.chain.fresh, node.chain.known, spared));
         // The carrier's own stack is another one when its process forks.
         let place = match reading {
             Reading::Forked => (roots[0] != roots[1]).then_some(0),
@@ -173,12 +175,17 @@ fn difference(leader: &Run, run: &Run, name: &str) -> Option<String> {
         })
 }
 
-/// Takes up to `count` images in a row of each guest that `words` select. Answers whether all are what whole ones are.
+/// Takes up to `count` images in a row of each guest that `words` select. Answers how many pages their copies did without; `None`: not all are what whole ones are.
 ///
 /// # Errors
 /// A guest cannot be built or run.
-pub fn rows(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Result<bool> {
-    let mut alike = true;
+pub fn rows(
+    images: &Images,
+    count: u64,
+    words: &[String],
+    how: How<'_>,
+) -> io::Result<Option<u64>> {
+    let mut spared = Some(0);
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
             continue;
@@ -200,22 +207,26 @@ pub fn rows(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::
         for reading in readings.iter().copied() {
             match in_a_row(&guest, &images.library, &leader, &entries, reading, how)? {
                 None => {}
-                Some(Ok(pages)) => println!("alike   {:28} {reading:?}: {pages:?}", guest.name),
+                Some(Ok(pages)) => {
+                    println!("alike   {:28} {reading:?}: {pages:?}", guest.name);
+                    let own = pages.iter().map(|(.., spared)| spared).sum::<u64>();
+                    spared = spared.map(|spared| spared + own);
+                }
                 Some(Err(why)) => {
-                    alike = false;
+                    spared = None;
                     println!("DIFFERS {:28} {reading:?}: {why}", guest.name);
                 }
             }
         }
     }
-    Ok(alike)
+    Ok(spared)
 }
 
 /// The same in the sandbox, from copies of the guests' processes.
 ///
 /// # Errors
 /// As for [`rows`].
-pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<bool> {
+pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<Option<u64>> {
     let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
     rows(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
 }
@@ -247,7 +258,7 @@ pub fn judge(
     };
     let name = format!("restored at {entries:?} of {}", log.len());
     let difference = difference(leader, &run, &name);
-    let Figures { processes, mappings, pages } = figures;
+    let Figures { processes, mappings, pages, .. } = figures;
     Ok(difference.map_or_else(
         || Ok(format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}")),
         Err,

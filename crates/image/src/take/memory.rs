@@ -1,15 +1,19 @@
 //! The private memory of processes: what there is, while the server stands; the pages, then or later.
 
-use super::{FileId, Image, part, refused};
+use super::{FileId, Forks, Image, part, refused};
 use crate::before::Lookup;
 use crate::maps::{self, Mapping};
 use crate::pages::{PAGE_BYTES, Pages, Part};
 use crate::processes::Process;
 use crate::raw::Raw;
+use crate::stand_ins::Spared;
 use crate::written::{Row, Watch};
 use crate::{MemoryError, Result};
-use skein_arena::layout::{LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE};
+use skein_arena::layout::{
+    LIBRARY_AT, MAX_SPARED, RUNTIME_BITS, RUNTIME_END, RUNTIME_PLACE, SERVER_BASE,
+};
 use skein_arena::restore::{self, advice, kind};
+use std::cmp::Reverse;
 use std::time::Instant;
 
 /// From the arena to the runtime's library: nothing there is the server's.
@@ -61,6 +65,34 @@ fn copied(
     let mut raw = Raw::default();
     read(&mut |at, page| raw.add(at, page).map_err(MemoryError::read("memory for an image")))?;
     Ok(raw)
+}
+
+/// Pages in a row of a mapping that are not read from a stand-in, and those found to be enough.
+struct Unread<'a> {
+    of: u32,
+    row: Option<Spared>,
+    long: &'a mut Vec<Spared>,
+    forks: Forks,
+}
+
+impl Unread<'_> {
+    /// So many pages from this address on, behind those before: between them there are none.
+    fn add(&mut self, start: u64, pages: u64) {
+        let row = self.row.get_or_insert(Spared { pid: self.of, start, end: start, pages: 0 });
+        row.end = start + pages * PAGE_BYTES;
+        row.pages += pages;
+    }
+
+    /// The next page is read.
+    fn end(&mut self, mapping: &Mapping) {
+        let is_own = (SERVER_BASE as u64..RUNTIME_END as u64).contains(&mapping.start);
+        // A copy of a process needs what it runs on.
+        let may = !is_own && !mapping.is_of_file() && !mapping.is_unforked();
+        let is_enough = |row: &Spared| row.pages >= self.forks.spares;
+        self.long.extend(
+            self.row.take().filter(|row| may && mapping.name != "[stack]" && is_enough(row)),
+        );
+    }
 }
 
 /// What is known of a server's memory while it stands.
@@ -132,41 +164,54 @@ impl Image<'_> {
         all.map(|(process, mappings)| self.private_of(process, mappings, stand)).collect()
     }
 
-    /// Whether processes are to fork for these pages, as `forks_for` decides ([`Source::forks_for`](super::Source::forks_for)).
-    pub(super) fn is_much(
+    /// What stand-ins for these pages do without; `None`: there are to be none ([`Source::forks`](super::Source::forks)).
+    pub(super) fn spared(
         &self,
         processes: &[Process],
-        found: &Found,
-        forks_for: fn(u64, u64) -> bool,
-    ) -> bool {
-        let Found::Is(all) = found else { return true };
+        found: &[Vec<Private>],
+        forks: Forks,
+    ) -> Option<Vec<Spared>> {
         let whole = |from: u64, to: u64| (to - from) / PAGE_BYTES;
         let (mut read, mut pages) = (0, 0);
-        for (process, private) in processes.iter().zip(all) {
+        let mut all = Vec::new();
+        for (process, private) in processes.iter().zip(found) {
             let before = self.before.map(|before| before.process(process.host_pid));
             let mut before = before.unwrap_or_default();
-            for one in private {
-                match &one.pages {
-                    Written::Rows(rows) => {
-                        pages += rows.iter().map(|row| whole(row.start, row.end)).sum::<u64>();
-                        let parts = rows.iter().map(|row| match row.written {
-                            true => whole(row.start, row.end) as usize,
-                            false => {
-                                row.parts(&mut before).filter(|(_, known)| known.is_empty()).count()
-                            }
-                        });
-                        read += parts.sum::<usize>() as u64;
-                    }
+            for Private { mapping, pages: written } in private {
+                let rows = match written {
+                    Written::Rows(rows) => rows,
                     // How many there are is not known: all are read.
                     Written::Mapped => {
-                        let all = whole(one.mapping.start, one.mapping.end);
+                        let all = whole(mapping.start, mapping.end);
                         (read, pages) = (read + all, pages + all);
+                        continue;
                     }
-                    Written::Later | Written::Here(_) => {}
+                    Written::Later | Written::Here(_) => continue,
+                };
+                let mut unread = Unread { of: process.pid, row: None, long: &mut all, forks };
+                for row in rows {
+                    pages += whole(row.start, row.end);
+                    if row.written {
+                        read += whole(row.start, row.end);
+                        unread.end(mapping);
+                        continue;
+                    }
+                    for (address, known) in row.parts(&mut before) {
+                        if known.is_empty() {
+                            read += 1;
+                            unread.end(mapping);
+                        } else {
+                            unread.add(address, known.len() as u64);
+                        }
+                    }
                 }
+                unread.end(mapping);
             }
         }
-        forks_for(read, pages)
+        all.sort_unstable_by_key(|one| Reverse(one.pages));
+        all.truncate(MAX_SPARED);
+        let spared = all.iter().map(|one| one.pages).sum::<u64>();
+        (forks.for_pages)(read, pages - spared).then_some(all)
     }
 
     /// Which of their pages are the process's own; from now on the kernel notes writes to them.
@@ -211,8 +256,22 @@ impl Image<'_> {
         Ok(private)
     }
 
+    /// The pages of all processes, read from their copies, if there are some.
+    pub(super) fn all_pages(
+        &mut self,
+        processes: &[Process],
+        copies: Option<&[Process]>,
+        private: Vec<Vec<Private>>,
+        deadline: Instant,
+    ) -> Result<()> {
+        for (n, (process, private)) in processes.iter().zip(private).enumerate() {
+            self.pages_of(n, process, copies.map(|copies| &copies[n]), private, deadline)?;
+        }
+        Ok(())
+    }
+
     /// The pages of process number `n`, read from its copy, if it has one.
-    pub(super) fn pages_of(
+    fn pages_of(
         &mut self,
         n: usize,
         process: &Process,

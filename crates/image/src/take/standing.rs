@@ -18,6 +18,7 @@ pub struct Standing<'a> {
     pub(super) header: Vec<u8>,
     pub(super) heap: Heap,
     pub(super) objects: Vec<Held>,
+    /// Of which the pages are to be read yet.
     pub(super) private: Vec<Vec<Private>>,
     pub(super) rewritten: Rewritten,
     /// They have the private memory.
@@ -54,6 +55,7 @@ impl Standing<'_> {
         let Some(asked) = &mut self.stand_ins else { return Ok(()) };
         if let Err(why) = asked.await_made(&self.processes, stand.deadline) {
             (self.stand_ins, self.stood_because, stand.forked) = (None, Some(why), false);
+            self.image.spared = 0;
         }
         Ok(())
     }
@@ -86,10 +88,7 @@ impl Standing<'_> {
         }
         let copies = self.stand_ins.as_ref().map(|all| all.of(image.init, &processes));
         let copies = copies.transpose()?;
-        for (n, (process, private)) in processes.iter().zip(private).enumerate() {
-            let copy = copies.as_ref().map(|copies| &copies[n]);
-            image.pages_of(n, process, copy, private, deadline)?;
-        }
+        image.all_pages(&processes, copies.as_deref(), private, deadline)?;
         if let Some(go_on) = go_on {
             go_on();
         }

@@ -13,7 +13,7 @@ use crate::server;
 use skein_image::before::{Before, Places};
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::{Head, ImageError};
-use skein_image::take::{Figures, Source, Taken};
+use skein_image::take::{Figures, Forks, Source, Taken};
 use skein_image::{Copied, FilesCopied, MemoryError};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
@@ -306,6 +306,7 @@ fn take(
         written = written.written,
         pages = figures.pages,
         copied = memory.fresh(),
+        spared = figures.spared,
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
@@ -366,11 +367,10 @@ struct Standing {
     contents: Contents,
 }
 
-/// Whether a server forks for an image that reads so many of its private pages: each that is copied while it stands costs some 3 us; a fork 0.1 us for each page
-/// there is, and later a fault for each that the server writes.
-const fn forks_for(read: u64, pages: u64) -> bool {
-    read > 1024 && read > pages / 16
-}
+/// When a server forks for an image. Each page that is read while it stands costs some 3 us; each that a fork copies 0.1 to 0.2 us, and later a fault when the server writes it. A row of
+/// pages that it does without costs 3 us.
+const FORKS: Forks =
+    Forks { for_pages: |read, copied| read > 1024 && read > copied / 16, spares: 64 };
 
 /// Calls `copied` when the server may go on.
 fn copy(
@@ -395,7 +395,7 @@ fn copy(
     let given = [given, given];
     let watches = std::env::var_os(COMPARES).is_none();
     let (arena, paths, numbers) = (&arena, &paths, outfit.numbers());
-    let source = Source { init, arena, sizes, given, root, paths, watches, numbers, forks_for };
+    let source = Source { init, arena, sizes, given, root, paths, watches, numbers, forks: FORKS };
     let mut packed = None;
     let pack = |rewritten: &mut Rewritten| {
         let mut files =

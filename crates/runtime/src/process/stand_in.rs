@@ -3,9 +3,12 @@
 //!
 //! A process makes it where its carrier sleeps: its context is saved there, as in an image that is taken of a server that stands. The carrier at the gate wakes the others.
 //!
+//! It does without memory that the node does not read from it ([`Spared`]): a fork takes time for each page. Nothing there is the runtime's.
+//!
 //! What the server could see of it: nothing. It is a child of init like all processes, with a number that the server would not come to and that init does not count; it has no descriptors
 //! (an open file's locks end with the last one), no timers, takes no signals but those that end it, and does nothing.
 
+use crate::fatal::fatal;
 use crate::kernel::Kernel;
 use crate::local::{LOCAL, header};
 use crate::process::{Life, all, this};
@@ -54,10 +57,15 @@ fn fork(k: &Kernel, wanted: u32) -> bool {
         sys::raw(libc::SYS_prctl, args([libc::PR_GET_NAME as usize, own.as_mut_ptr() as usize]));
         sys::raw(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, name.as_ptr() as usize]));
     }
+    advise(libc::MADV_DONTFORK);
     // SAFETY: a fork, on the same stack, as a child of init.
     let made = unsafe { sys::raw(libc::SYS_clone, args([libc::CLONE_PARENT as usize])) };
     if made == 0 {
         stand(k, wanted);
+    }
+    if !advise(libc::MADV_DOFORK) {
+        // A child of the server's would miss it.
+        fatal(b"no memory is left to take back what the kernel was told for an image");
     }
     // SAFETY: as above.
     unsafe {
@@ -65,6 +73,22 @@ fn fork(k: &Kernel, wanted: u32) -> bool {
     }
     block(before);
     made > 0
+}
+
+/// Tells the kernel whether a fork copies what this process's stand-in does without; false: of some of it, it was not told.
+fn advise(advice: i32) -> bool {
+    let (spared, pid) = (&header().spared, this().pid.get() as u64);
+    let count = spared.count.load(Ordering::Relaxed) as usize;
+    let own = spared.ranges.iter().take(count).filter(|one| one.pid.load(Ordering::Relaxed) == pid);
+    let mut all = true;
+    for range in own {
+        let start = range.start.load(Ordering::Relaxed) as usize;
+        let bytes = (range.end.load(Ordering::Relaxed) as usize).saturating_sub(start);
+        let told = args([start, bytes, advice as usize]);
+        // SAFETY: neither the content nor the place of memory changes; what is not mapped is an error.
+        all &= unsafe { sys::raw(libc::SYS_madvise, told) } == 0;
+    }
+    all
 }
 
 /// The stand-in's life.
