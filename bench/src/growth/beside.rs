@@ -42,7 +42,7 @@ struct Sums {
 
 fn measure(recorder: &mut Recorder) -> Outcome {
     let server = redis::Redis { more: &["--enable-debug-command", "yes"] };
-    let (cluster, _client) = filled(&server, SIZE)?;
+    let (cluster, _client) = filled(&server, 3, SIZE)?;
     let follower = follower(&cluster)?;
     let mut sums = WAIT.map(|_| Sums::default());
     for _ in 0..ROUNDS {

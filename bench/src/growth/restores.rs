@@ -34,7 +34,7 @@ fn measure(recorder: &mut Recorder) -> Outcome {
 
 fn one(size: u64) -> Outcome<Vec<(&'static str, f64)>> {
     let server = redis::Redis { more: &["--enable-debug-command", "yes"] };
-    let (cluster, mut client) = filled(&server, size)?;
+    let (cluster, mut client) = filled(&server, 3, size)?;
     let follower = follower(&cluster)?;
     take(&cluster, follower, &mut client)?;
     let status = cluster.whole()?;

@@ -64,6 +64,12 @@ struct Scan {
     returned: u64,
 }
 
+/// Where the next call begins. The kernel walks in pieces of 512 regions, and where the last piece is not full it says where the one before ended: from there on it would tell all once
+/// more, protected by now.
+fn behind(scan: &Scan, found: &[Region]) -> u64 {
+    found.last().map_or(scan.walk_end, |last| last.end.max(scan.walk_end))
+}
+
 /// Pages in a row of which the same is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -198,10 +204,11 @@ impl Watch {
                     each(Row { start, end, written })?;
                 }
             }
-            if scan.walk_end <= at {
+            let next = behind(&scan, &regions[..found.min(REGIONS)]);
+            if next <= at {
                 return Ok(false);
             }
-            at = scan.walk_end;
+            at = next;
         }
         Ok(true)
     }
@@ -234,10 +241,11 @@ pub(crate) fn present(pagemap: &File, mapping: &Mapping) -> Option<Vec<Row>> {
                 rows.push(Row { start, end, written: true });
             }
         }
-        if scan.walk_end <= at {
+        let next = behind(&scan, &regions[..found.min(REGIONS)]);
+        if next <= at {
             return None;
         }
-        at = scan.walk_end;
+        at = next;
     }
     Some(rows)
 }

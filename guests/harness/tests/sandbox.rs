@@ -15,7 +15,7 @@ const USER: &str = "65533";
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
 /// Servers of several processes, threads and clients; what they have open and know of files; and what only the kernel has of them.
-const GUESTS: [&str; 21] = [
+const GUESTS: [&str; 22] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
@@ -29,6 +29,7 @@ const GUESTS: [&str; 21] = [
     "file/file_many",
     "file/file_stat",
     "identity/memory_loader",
+    "identity/memory_scattered",
     "file/file_locks",
     "file/file_mapping",
     "file/file_removed",
