@@ -1,6 +1,6 @@
 //! One round of a soak: one or two replicas take images, lose their servers, and continue.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,6 +16,8 @@ use skein_testkit::{Failure, Outcome, Random};
 
 /// Requests between two rounds, and before an image: below this.
 const SOME: u64 = 6;
+/// MariaDB closes a connection that has said nothing for 10 s.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// How long a replica may take until it has an image: it refuses while it is behind.
 const IMAGE_MAX: Duration = Duration::from_secs(120);
 
@@ -39,6 +41,7 @@ impl Round<'_, '_> {
     pub fn run(mut self, most: usize, chance: &mut Random, tally: &mut Tally) -> Outcome {
         let term = self.healthy()?.term;
         let half = Asked::begin(self.cage);
+        let begun = Instant::now();
         let mut chosen = Vec::new();
         let mut others: Vec<u64> = (1..=super::REPLICAS).collect();
         for _ in 0..most.min(1 + chance.below(2) as usize) {
@@ -67,8 +70,8 @@ impl Round<'_, '_> {
         let same_term = self.healthy()?.term == term;
         match half.map(Asked::finish) {
             Some(Ok(())) => tally.halves += 1,
-            // A new term resets connections.
-            Some(Err(why)) if same_term => {
+            // A new term resets connections, and servers do where a request does not go on.
+            Some(Err(why)) if same_term && begun.elapsed() < PATIENCE => {
                 return Err(Failure::of("the rest of a request is not answered", why));
             }
             Some(Err(_)) | None => {}
