@@ -370,7 +370,10 @@ impl<E: Environment> Replica<E> {
             return;
         }
         if self.now >= taking.since + STANDS_WITHIN {
-            return self.not_taken("its server did not come to rest".into());
+            let ms = STANDS_WITHIN.as_millis();
+            return self.not_taken(
+                format!("its server executes a request for {ms} ms and more; try again").into(),
+            );
         }
         let (after, generation) = (taking.after, taking.generation);
         let there = self.slot.link_mut().filter(|server| server.generation == generation);
