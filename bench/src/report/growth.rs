@@ -83,7 +83,8 @@ fn text(growth: &Growth) -> String {
         let mut rows = vec![head];
         for curve in curves {
             for point in points.iter().filter(|point| point.curve == curve) {
-                let mut row = vec![curve.to_owned(), number(point.x, 0)];
+                let mut row =
+                    vec![curve.to_owned(), number(point.x, usize::from(point.x.fract() != 0.0))];
                 row.extend(topic.figures.iter().map(|figure| {
                     let value = point.values.get(figure.key);
                     value.map_or("-".to_owned(), |value| number(*value, figure.digits))
