@@ -10,15 +10,15 @@ use common::load::Load;
 use common::nodes::{CLUSTER_ID, Nodes, wait_redis};
 
 #[test]
-fn one_grows_to_three_all_are_replaced_and_it_shrinks_under_load() {
+fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load() {
     let mut nodes = Nodes::new();
     nodes.begin(1, "found", &[1]);
     wait_redis(nodes.ports[0]);
     let load = Load::start(3, nodes.clients(), || {});
     let args = |words: [&str; 2], place: String| [words[0].to_owned(), words[1].to_owned(), place];
-    let add = |nodes: &Nodes, id: u64| {
+    let add = |nodes: &Nodes, by: u64, id: u64| {
         let place = format!("{id}={}", nodes.address(id));
-        let said = nodes.does(1, &args(["members", "add"], place).each_ref().map(String::as_str));
+        let said = nodes.does(by, &args(["members", "add"], place).each_ref().map(String::as_str));
         assert!(
             said.contains(&format!("replica {id} at")) && said.contains("is a member and votes"),
             "{said}"
@@ -26,7 +26,7 @@ fn one_grows_to_three_all_are_replaced_and_it_shrinks_under_load() {
     };
     for id in 2..=3 {
         nodes.begin(id, "join", &[1]);
-        add(&nodes, id);
+        add(&nodes, 1, id);
     }
     nodes.wait_members(&[1, 2, 3]);
     let three = wait_redis(nodes.ports[0]).ask(&[b"PING"]);
@@ -44,12 +44,24 @@ fn one_grows_to_three_all_are_replaced_and_it_shrinks_under_load() {
     nodes.wait_removed(2);
 
     // The leader goes, by a command on another host, or its own.
-    let leader = nodes.leader(&[1, 3, 4]);
+    let mut leader = nodes.leader(&[1, 3, 4]);
+    if leader == 4 {
+        nodes.does(4, &["members", "transfer", "1"]);
+        leader = 1;
+    }
     nodes.begin(5, "join", &[1, 3, 4]);
     let place = format!("5={}", nodes.address(5));
     nodes.does(leader, &["members", "replace", &leader.to_string(), &place]);
     nodes.wait_removed(leader);
     let rest: Vec<u64> = [1, 3, 4, 5].into_iter().filter(|id| *id != leader).collect();
+    nodes.wait_members(&rest);
+    // And the last of the first three.
+    let founder = rest[0];
+    nodes.begin(6, "join", &rest);
+    let place = format!("6={}", nodes.address(6));
+    nodes.does(5, &["members", "replace", &founder.to_string(), &place]);
+    nodes.wait_removed(founder);
+    let rest = [4, 5, 6];
     nodes.wait_members(&rest);
     // Restarted, with a configuration that is out of date, they know each other.
     nodes.kill(5);
@@ -57,12 +69,34 @@ fn one_grows_to_three_all_are_replaced_and_it_shrinks_under_load() {
     load.pause();
     nodes.wait_equal(&rest);
     load.resume();
+
+    // Five, of which two may be lost.
+    for id in 7..=8 {
+        nodes.begin(id, "join", &rest);
+        add(&nodes, 4, id);
+    }
+    let five = [4, 5, 6, 7, 8];
+    nodes.wait_members(&five);
+    load.pause();
+    nodes.wait_equal(&five);
+    load.resume();
+    let lost: Vec<u64> = [7, 8, 4].into_iter().filter(|id| *id != nodes.leader(&five)).collect();
+    lost[..2].iter().for_each(|id| nodes.kill(*id));
+    let left: Vec<u64> = five.into_iter().filter(|id| !lost[..2].contains(id)).collect();
+    let alive = wait_redis(nodes.ports[left[0] as usize - 1]).ask(&[b"PING"]);
+    assert!(alive.is_ok(), "clients are served by three of five");
+    lost[..2].iter().for_each(|id| nodes.start(*id));
+    for id in [7, 8] {
+        nodes.does(5, &["members", "remove", &id.to_string()]);
+        nodes.wait_removed(id);
+    }
+    nodes.wait_members(&rest);
     let leader = nodes.leader(&rest);
     let heir = rest.iter().copied().find(|id| *id != leader).unwrap();
     nodes.does(leader, &["members", "transfer", &heir.to_string()]);
     assert_eq!(nodes.leader(&rest), heir);
     // Down to one: the leader is removed last but one.
-    let last = rest.iter().copied().find(|id| *id != heir && *id != 1).unwrap();
+    let last = rest.iter().copied().find(|id| *id != heir).unwrap();
     let other = rest.iter().copied().find(|id| ![heir, last].contains(id)).unwrap();
     nodes.does(last, &["members", "remove", &other.to_string()]);
     nodes.wait_removed(other);

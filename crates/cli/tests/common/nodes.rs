@@ -16,7 +16,7 @@ const NAME: &str = "grows";
 /// The id of the cluster.
 pub const CLUSTER_ID: &str = "4f1c29d0a8b35e6677889900aabbccdd";
 /// So many replicas may be there in turn.
-const MOST: usize = 6;
+const MOST: usize = 8;
 /// The exit code of a node that was removed.
 const REMOVED: i32 = 4;
 
