@@ -149,7 +149,7 @@ pub struct StandIns {
 }
 
 /// The most ranges of [`Spared`].
-pub const MAX_SPARED: usize = 512;
+pub const MAX_SPARED: usize = 256;
 
 /// Memory that stand-ins do without, as nobody reads it there: a fork takes the longer the more pages it copies. Written by the node before it asks for stand-ins.
 #[repr(C)]

@@ -58,9 +58,9 @@ pub(crate) struct Spared {
 pub(crate) struct StandIns<'a> {
     header: Mapped,
     numbers: &'a dyn SpareNumbers,
+    processes: Vec<Process>,
     first: u32,
     wanted: u32,
-    count: u32,
     borrows: bool,
 }
 
@@ -91,8 +91,8 @@ impl<'a> StandIns<'a> {
         words.failed.store(0, Ordering::Relaxed);
         words.kept.store(wanted, Ordering::Relaxed);
         words.wanted.store(wanted, Ordering::Release);
-        let count = processes.len() as u32;
-        let asked = Self { header, numbers, first, wanted, count, borrows: true };
+        let processes = processes.to_vec();
+        let asked = Self { header, numbers, processes, first, wanted, borrows: true };
         wake(asked.header.get().server_gate.word());
         Ok(asked)
     }
@@ -101,24 +101,25 @@ impl<'a> StandIns<'a> {
     ///
     /// # Errors
     /// Why they are not; then no process forks any more.
-    pub(crate) fn await_made(
-        &mut self,
-        processes: &[Process],
-        deadline: Instant,
-    ) -> std::result::Result<(), String> {
+    pub(crate) fn await_made(&mut self, deadline: Instant) -> std::result::Result<(), String> {
         let [made, failed] = self.settle();
-        let all = made == self.count;
-        if !all {
-            // One that is late may be forking: the numbers are returned when it sleeps again.
-            let sleep = |process| processes::await_sleep(process, deadline);
-            processes.iter().try_for_each(sleep).map_err(|error| error.to_string())?;
-        }
+        let all = made == self.count();
+        self.await_sleep(deadline).map_err(|error| error.to_string())?;
         self.return_numbers()
             .map_err(|error| format!("the numbers are not given back: {error}"))?;
         if all {
             return Ok(());
         }
-        Err(format!("{made} of {} processes have forked, {failed} could not", self.count))
+        Err(format!("{made} of {} processes have forked, {failed} could not", self.count()))
+    }
+
+    fn count(&self) -> u32 {
+        self.processes.len() as u32
+    }
+
+    /// One that is late may be forking; one that has forked takes back what it told the kernel for that.
+    fn await_sleep(&self, deadline: Instant) -> Result<()> {
+        self.processes.iter().try_for_each(|process| processes::await_sleep(process, deadline))
     }
 
     /// Waits until each process has forked, or has failed to: so many. None begins to from then on.
@@ -128,7 +129,7 @@ impl<'a> StandIns<'a> {
         let counts = loop {
             let made = words.made.load(Ordering::Acquire);
             let failed = words.failed.load(Ordering::Acquire);
-            if made.saturating_add(failed) >= self.count || Instant::now() >= until {
+            if made.saturating_add(failed) >= self.count() || Instant::now() >= until {
                 break [made, failed];
             }
             if !wait(&words.made, made, WAKE_EVERY) {
@@ -163,6 +164,8 @@ impl Drop for StandIns<'_> {
         let words = &self.header.get().stand_ins;
         if self.borrows {
             self.settle();
+            // Whoever does not is ending.
+            let _ = self.await_sleep(Instant::now() + FORK_WITHIN);
         }
         if words.kept.load(Ordering::Relaxed) == self.wanted {
             words.kept.store(0, Ordering::Release);

@@ -46,6 +46,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -141,13 +142,16 @@ impl Source<'_> {
             deadline,
         };
         let work = Mutex::new(Some((names, meanwhile)));
+        let is_given_up = AtomicBool::new(false);
         let aside = || {
             let (names, meanwhile) = work.lock().expect("no holder panics").take().expect("once");
-            aside.read(&header, &names, meanwhile)
+            aside.read(&header, &names, &is_given_up, meanwhile)
         };
         let (mut memory, aside) = thread::scope(|scope| {
             let begun = thread::Builder::new().spawn_scoped(scope, aside);
-            let memory = self.memory(&header, &processes, before, tell, deadline)?;
+            let memory = self.memory(&header, &processes, before, tell, deadline);
+            is_given_up.store(memory.is_err(), Ordering::Relaxed);
+            let memory = memory?;
             let aside = match begun {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 // There may be no more threads.
@@ -268,17 +272,22 @@ struct ReadAside {
 }
 
 impl Aside<'_> {
-    /// The arena's heap, the files, and what `meanwhile` reads. The names of files in use come by the channel.
+    /// The arena's heap, the files, and what `meanwhile` reads. The names of files in use come by the channel, before the image may be given up.
     fn read(
         &self,
         header: &[u8],
         names: &Receiver<Vec<u8>>,
+        is_given_up: &AtomicBool,
         meanwhile: impl FnOnce(&mut Rewritten) -> Result<()>,
     ) -> Result<ReadAside> {
         let heap = self.heap(header)?;
-        let gone = |_| MemoryError::CannotHold("what is read of its memory".into());
-        let names = names.recv().map_err(gone)?;
+        // Whoever gives up says why.
+        let given_up = || MemoryError::CannotHold("what its memory could not be read for".into());
+        let names = names.recv().map_err(|_| given_up())?;
         let (found, nowhere, mut rewritten) = self.files(&names, header, &heap.pages)?;
+        if is_given_up.load(Ordering::Relaxed) {
+            return Err(given_up());
+        }
         meanwhile(&mut rewritten)?;
         Ok(ReadAside { heap, found, nowhere, rewritten })
     }

@@ -16,6 +16,8 @@ use skein_arena::restore::{self, advice, kind};
 use std::cmp::Reverse;
 use std::time::Instant;
 
+/// A process with more private mappings than these forks with all its memory: the kernel bounds their number, 65,530 by default, and those that a copy does without are split.
+const MANY_MAPPINGS: usize = 16 << 10;
 /// From the arena to the runtime's library: nothing there is the server's.
 const OWN: std::ops::Range<u64> = SERVER_BASE as u64..LIBRARY_AT as u64;
 
@@ -70,6 +72,8 @@ fn copied(
 /// Pages in a row of a mapping that are not read from a stand-in, and those found to be enough.
 struct Unread<'a> {
     of: u32,
+    /// The process may have more mappings for a moment.
+    has_room: bool,
     row: Option<Spared>,
     long: &'a mut Vec<Spared>,
     forks: Forks,
@@ -87,7 +91,7 @@ impl Unread<'_> {
     fn end(&mut self, mapping: &Mapping) {
         let is_own = (SERVER_BASE as u64..RUNTIME_END as u64).contains(&mapping.start);
         // A copy of a process needs what it runs on.
-        let may = !is_own && !mapping.is_of_file() && !mapping.is_unforked();
+        let may = self.has_room && !is_own && !mapping.is_of_file() && !mapping.is_unforked();
         let is_enough = |row: &Spared| row.pages >= self.forks.spares;
         self.long.extend(
             self.row.take().filter(|row| may && mapping.name != "[stack]" && is_enough(row)),
@@ -177,6 +181,7 @@ impl Image<'_> {
         for (process, private) in processes.iter().zip(found) {
             let before = self.before.map(|before| before.process(process.host_pid));
             let mut before = before.unwrap_or_default();
+            let has_room = private.len() <= MANY_MAPPINGS;
             for Private { mapping, pages: written } in private {
                 let rows = match written {
                     Written::Rows(rows) => rows,
@@ -188,7 +193,8 @@ impl Image<'_> {
                     }
                     Written::Later | Written::Here(_) => continue,
                 };
-                let mut unread = Unread { of: process.pid, row: None, long: &mut all, forks };
+                let mut unread =
+                    Unread { of: process.pid, has_room, row: None, long: &mut all, forks };
                 for row in rows {
                     pages += whole(row.start, row.end);
                     if row.written {

@@ -53,7 +53,7 @@ impl Standing<'_> {
     /// Waits for the stand-ins, if there are to be some.
     pub(super) fn await_fork(&mut self, stand: &mut Stand) -> Result<()> {
         let Some(asked) = &mut self.stand_ins else { return Ok(()) };
-        if let Err(why) = asked.await_made(&self.processes, stand.deadline) {
+        if let Err(why) = asked.await_made(stand.deadline) {
             (self.stand_ins, self.stood_because, stand.forked) = (None, Some(why), false);
             self.image.spared = 0;
         }

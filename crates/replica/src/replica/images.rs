@@ -371,9 +371,9 @@ impl<E: Environment> Replica<E> {
         }
         if self.now >= taking.since + STANDS_WITHIN {
             let ms = STANDS_WITHIN.as_millis();
-            return self.not_taken(
-                format!("its server executes a request for {ms} ms and more; try again").into(),
-            );
+            return self.not_taken(format!(
+                "its server executes a request for {ms} ms and more; try again"
+            ));
         }
         let (after, generation) = (taking.after, taking.generation);
         let there = self.slot.link_mut().filter(|server| server.generation == generation);

@@ -3,7 +3,7 @@
 //!
 //! A process makes it where its carrier sleeps: its context is saved there, as in an image that is taken of a server that stands. The carrier at the gate wakes the others.
 //!
-//! It does without memory that the node does not read from it ([`Spared`]): a fork takes time for each page. Nothing there is the runtime's.
+//! It does without memory that the node does not read from it ([`skein_arena::layout::Spared`]): a fork takes time for each page. Nothing there is the runtime's.
 //!
 //! What the server could see of it: nothing. It is a child of init like all processes, with a number that the server would not come to and that init does not count; it has no descriptors
 //! (an open file's locks end with the last one), no timers, takes no signals but those that end it, and does nothing.
@@ -15,10 +15,13 @@ use crate::process::{Life, all, this};
 use crate::sys::{self, args};
 use core::ptr;
 use core::sync::atomic::Ordering;
+use skein_arena::layout::MAX_SPARED;
 
 /// Bytes of a name, its zero included.
 const NAME_BYTES: usize = 16;
 const PREFIX: &[u8; 6] = b"skein-";
+/// How often the kernel is told once more what it had no memory to note.
+const TELL_AGAIN: u32 = 1000;
 /// It goes behind everybody else.
 const LEAST: usize = 19;
 
@@ -57,38 +60,66 @@ fn fork(k: &Kernel, wanted: u32) -> bool {
         sys::raw(libc::SYS_prctl, args([libc::PR_GET_NAME as usize, own.as_mut_ptr() as usize]));
         sys::raw(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, name.as_ptr() as usize]));
     }
-    advise(libc::MADV_DONTFORK);
+    let spared = Spares::own();
+    spared.advise(libc::MADV_DONTFORK);
     // SAFETY: a fork, on the same stack, as a child of init.
     let made = unsafe { sys::raw(libc::SYS_clone, args([libc::CLONE_PARENT as usize])) };
     if made == 0 {
         stand(k, wanted);
     }
-    if !advise(libc::MADV_DOFORK) {
-        // A child of the server's would miss it.
-        fatal(b"no memory is left to take back what the kernel was told for an image");
-    }
     // SAFETY: as above.
     unsafe {
         sys::raw(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, own.as_ptr() as usize]));
+    }
+    if !spared.advise(libc::MADV_DOFORK) {
+        // A child of the server's would miss it.
+        fatal(b"no memory is left to take back what the kernel was told for an image");
     }
     block(before);
     made > 0
 }
 
-/// Tells the kernel whether a fork copies what this process's stand-in does without; false: of some of it, it was not told.
-fn advise(advice: i32) -> bool {
-    let (spared, pid) = (&header().spared, this().pid.get() as u64);
-    let count = spared.count.load(Ordering::Relaxed) as usize;
-    let own = spared.ranges.iter().take(count).filter(|one| one.pid.load(Ordering::Relaxed) == pid);
-    let mut all = true;
-    for range in own {
-        let start = range.start.load(Ordering::Relaxed) as usize;
-        let bytes = (range.end.load(Ordering::Relaxed) as usize).saturating_sub(start);
-        let told = args([start, bytes, advice as usize]);
-        // SAFETY: neither the content nor the place of memory changes; what is not mapped is an error.
-        all &= unsafe { sys::raw(libc::SYS_madvise, told) } == 0;
+/// What this process's stand-in does without, as the node said once: first and last addresses.
+struct Spares {
+    ranges: [[usize; 2]; MAX_SPARED],
+    count: usize,
+}
+
+impl Spares {
+    fn own() -> Self {
+        let (spared, pid) = (&header().spared, this().pid.get() as u64);
+        let mut own = Self { ranges: [[0; 2]; MAX_SPARED], count: 0 };
+        let count = spared.count.load(Ordering::Relaxed) as usize;
+        let all = spared.ranges.iter().take(count);
+        for range in all.filter(|range| range.pid.load(Ordering::Relaxed) == pid) {
+            let [start, end] = [&range.start, &range.end].map(|at| at.load(Ordering::Relaxed));
+            own.ranges[own.count] = [start as usize, end as usize];
+            own.count += 1;
+        }
+        own
     }
-    all
+
+    /// Tells the kernel whether a fork copies it; false: of some of it, it has no memory to note that.
+    fn advise(&self, advice: i32) -> bool {
+        let mut all = true;
+        for [start, end] in &self.ranges[..self.count] {
+            let told = args([*start, end.saturating_sub(*start), advice as usize]);
+            // SAFETY: neither the content nor the place of memory changes. What is not mapped is an error, behind which the rest was told.
+            let tell = || unsafe { sys::raw(libc::SYS_madvise, told) };
+            let no_memory = -(libc::EAGAIN as isize);
+            let mut answer = tell();
+            for _ in 0..TELL_AGAIN {
+                if answer != no_memory {
+                    break;
+                }
+                // SAFETY: no memory.
+                unsafe { sys::raw(libc::SYS_sched_yield, args([])) };
+                answer = tell();
+            }
+            all &= answer != no_memory;
+        }
+        all
+    }
 }
 
 /// The stand-in's life.
