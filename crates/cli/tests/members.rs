@@ -86,6 +86,9 @@ fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load()
     let alive = wait_redis(nodes.ports[left[0] as usize - 1]).ask(&[b"PING"]);
     assert!(alive.is_ok(), "clients are served by three of five");
     lost[..2].iter().for_each(|id| nodes.start(*id));
+    load.pause();
+    nodes.wait_equal(&five);
+    load.resume();
     for id in [7, 8] {
         nodes.does(5, &["members", "remove", &id.to_string()]);
         nodes.wait_removed(id);
