@@ -282,7 +282,7 @@ impl Aside<'_> {
     ) -> Result<ReadAside> {
         let heap = self.heap(header)?;
         // Whoever gives up says why.
-        let given_up = || MemoryError::CannotHold("what its memory could not be read for".into());
+        let given_up = || MemoryError::CannotHold("memory that could not be read".into());
         let names = names.recv().map_err(|_| given_up())?;
         let (found, nowhere, mut rewritten) = self.files(&names, header, &heap.pages)?;
         if is_given_up.load(Ordering::Relaxed) {

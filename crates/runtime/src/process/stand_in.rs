@@ -20,7 +20,7 @@ use skein_arena::layout::MAX_SPARED;
 /// Bytes of a name, its zero included.
 const NAME_BYTES: usize = 16;
 const PREFIX: &[u8; 6] = b"skein-";
-/// How often the kernel is told once more what it had no memory to note.
+/// How often the kernel is told once more to copy what it had no memory to note.
 const TELL_AGAIN: u32 = 1000;
 /// It goes behind everybody else.
 const LEAST: usize = 19;
@@ -61,7 +61,7 @@ fn fork(k: &Kernel, wanted: u32) -> bool {
         sys::raw(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, name.as_ptr() as usize]));
     }
     let spared = Spares::own();
-    spared.advise(libc::MADV_DONTFORK);
+    spared.advise(libc::MADV_DONTFORK, 0);
     // SAFETY: a fork, on the same stack, as a child of init.
     let made = unsafe { sys::raw(libc::SYS_clone, args([libc::CLONE_PARENT as usize])) };
     if made == 0 {
@@ -71,7 +71,7 @@ fn fork(k: &Kernel, wanted: u32) -> bool {
     unsafe {
         sys::raw(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, own.as_ptr() as usize]));
     }
-    if !spared.advise(libc::MADV_DOFORK) {
+    if !spared.advise(libc::MADV_DOFORK, TELL_AGAIN) {
         // A child of the server's would miss it.
         fatal(b"no memory is left to take back what the kernel was told for an image");
     }
@@ -99,8 +99,8 @@ impl Spares {
         own
     }
 
-    /// Tells the kernel whether a fork copies it; false: of some of it, it has no memory to note that.
-    fn advise(&self, advice: i32) -> bool {
+    /// Tells the kernel whether a fork copies it, and so often again; false: of some of it, it has no memory to note that.
+    fn advise(&self, advice: i32, again: u32) -> bool {
         let mut all = true;
         for [start, end] in &self.ranges[..self.count] {
             let told = args([*start, end.saturating_sub(*start), advice as usize]);
@@ -108,7 +108,7 @@ impl Spares {
             let tell = || unsafe { sys::raw(libc::SYS_madvise, told) };
             let no_memory = -(libc::EAGAIN as isize);
             let mut answer = tell();
-            for _ in 0..TELL_AGAIN {
+            for _ in 0..again {
                 if answer != no_memory {
                     break;
                 }
