@@ -57,6 +57,14 @@ pub enum ImageError {
         /// The file.
         path: PathBuf,
     },
+    /// Of a server on another processor.
+    #[error("{}: an image of a server on a processor that has, and this one has not: {missing}; use a host with such a processor", path.display())]
+    OtherProcessor {
+        /// The file.
+        path: PathBuf,
+        /// The extensions, by the kernel's names.
+        missing: String,
+    },
     /// The end is missing.
     #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
     Cut {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 1 | all forms up to the first version that has levels; nodes from before say nothing, and have this one |
 //! | 2 | members' records and bases with the [agreed level](crate::Consensus::agreed_level), segments of the log that begin with such a base, [hellos](crate::frame::Hello) with levels |
+//! | 3 | images that say what the processor can do for programs |
 //!
 //! Each node says the newest level that it knows. What all members know, they agree on by a record in the log; it never falls. A form of a level is sent and
 //! written only when that is agreed: nodes of different versions work together, and one that is older than the agreement is refused. See `docs/decisions/0041`.
@@ -22,7 +23,9 @@ impl Level {
     /// That of nodes from before levels.
     pub const FIRST: Self = Self(1);
     /// The newest that this program knows.
-    pub const NEWEST: Self = Self(2);
+    pub const NEWEST: Self = Self::PROCESSORS;
+    /// Images say what the processor can do for programs.
+    pub const PROCESSORS: Self = Self(3);
 }
 
 impl Default for Level {

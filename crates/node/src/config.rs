@@ -2,6 +2,7 @@
 //!
 //! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
 
+use crate::processor;
 pub use crate::rolling::LogFiles;
 pub use crate::transport::Address;
 use serde::{Deserialize, Serialize};
@@ -339,6 +340,7 @@ impl NodeConfig {
             fixed_members: matches!(self.publisher, Publisher::Inherited { .. }),
             address: self.listen_address().map(|address| address.to_string()).unwrap_or_default(),
             process: std::process::id(),
+            processor: processor::extensions().to_vec(),
             durability: self.durability,
             outgoing: self.outgoing.clone(),
             on_exit: self.on_exit,

@@ -16,6 +16,7 @@ pub mod import;
 pub mod memory;
 pub mod node;
 pub mod place;
+pub mod processor;
 pub mod reactor;
 pub mod replay;
 pub mod rolling;

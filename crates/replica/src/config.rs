@@ -28,6 +28,8 @@ pub struct ReplicaConfig {
     pub address: String,
     /// The process that the replica is in, for its status.
     pub process: u32,
+    /// What the host's processor can do for programs, for images.
+    pub processor: Vec<String>,
     /// What an acknowledged write survives.
     pub durability: DurabilityMode,
     /// What the server may reach beyond itself.

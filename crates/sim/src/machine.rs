@@ -234,6 +234,7 @@ fn replica_config(id: ReplicaId, peers: &[(u64, Kind)], plan: &Plan) -> ReplicaC
         fixed_members: false,
         address: address(id.0),
         process: 0,
+        processor: vec!["avx2".into()],
         durability: plan.durability_mode(),
         outgoing: OutgoingConfig::default(),
         on_exit: OnExit::Stop,

@@ -1,6 +1,6 @@
 //! The image that a new cluster begins with: one that another cluster exported.
 
-use super::store::{PART, Store};
+use super::store::{PART, Store, state_of};
 use skein_image::file::{Head, ImageError, Opened, Owner, Verified};
 use skein_log::Base;
 use skein_replica::server::ServerState;
@@ -31,11 +31,7 @@ impl Adopted {
         let verified = verified(path, program)?;
         let head = *verified.head();
         let (state, _) = verified.unpack()?;
-        let state = ServerState::decode(&state).filter(|state| state.index == head.index);
-        let state = state.ok_or_else(|| ImageError::Damaged {
-            path: path.to_owned(),
-            why: "its state is none of a server at this entry".into(),
-        })?;
+        let state = state_of(&state, path, head.index)?;
         Ok(Self { path: path.to_owned(), state, head })
     }
 

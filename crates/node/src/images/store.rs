@@ -15,6 +15,7 @@
 //! A name without an ending, or with that of an unconfirmed one, says that the file was synced before it was named so. All is for the node's user only: an image holds clients' bytes.
 
 use super::packs::Pins;
+use crate::processor;
 use skein_image::file::{self, Head, ImageError, Opened, Owner, Verified};
 use skein_image::pack::PackId;
 use skein_log::disk::durable;
@@ -273,11 +274,7 @@ impl Store {
         let verified = Self::verify_file(path, index, owner, known)?;
         let (bytes, digest) = (verified.total_bytes(), verified.seal.digest);
         let (state, _) = verified.unpack()?;
-        let state = ServerState::decode(&state).filter(|state| state.index == index);
-        let state = state.ok_or_else(|| ImageError::Damaged {
-            path: path.to_owned(),
-            why: "its state is none of a server at this entry".into(),
-        })?;
+        let state = state_of(&state, path, index)?;
         Ok(Image { state: Arc::new(state), file: ImageFile { index, bytes, digest } })
     }
 
@@ -329,6 +326,24 @@ impl Store {
     #[must_use]
     pub const fn owner(&self) -> &Owner {
         &self.owner
+    }
+}
+
+/// What an image's replica knew of its server: one that can go on here.
+pub(super) fn state_of(
+    bytes: &[u8],
+    path: &Path,
+    index: LogIndex,
+) -> Result<ServerState, ImageError> {
+    let path = || path.to_owned();
+    let state = ServerState::decode(bytes).filter(|state| state.index == index);
+    let state = state.ok_or_else(|| ImageError::Damaged {
+        path: path(),
+        why: "its state is none of a server at this entry".into(),
+    })?;
+    match processor::missing(&state.processor) {
+        Some(missing) => Err(ImageError::OtherProcessor { path: path(), missing }),
+        None => Ok(state),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A directory of images: what a start finds in it, and images that come from other replicas.
 
+use super::super::adopt::Adopted;
 use super::super::incoming::{Incoming, Progress, read_part};
 use super::*;
 use skein_image::Copied;
@@ -31,6 +32,7 @@ fn state(index: u64) -> ServerState {
         paths: [].into(),
         edition: Default::default(),
         ended: None,
+        processor: Vec::new(),
     }
 }
 
@@ -161,6 +163,31 @@ fn another_programs_images_are_named_and_left() {
     assert!(store.all().is_empty());
     assert_eq!(images(&store), ["image-10"]);
     assert_eq!(other.all().len(), 1);
+}
+
+#[test]
+fn images_of_a_processor_that_has_more_are_named_and_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    let here = processor::extensions().to_vec();
+    write(&store, 10, &ServerState { processor: here.clone(), ..state(10) });
+    let more = here.into_iter().chain(["tomorrow512".into()]).collect();
+    let file = write(&store, 20, &ServerState { processor: more, ..state(20) });
+    let line = "image-20: an image of a server on a processor that has, and this one has not: tomorrow512; use a host with such a processor";
+    let error = store.image(LogIndex(20)).unwrap_err().to_string();
+    assert!(error.ends_with(line), "{error}");
+    assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(10)]);
+    assert_eq!(images(&store), ["image-10", "image-20"]);
+    // Neither does a new cluster begin with it, nor a replica that gets it from another one.
+    let adopted = Adopted::read(&store.path(LogIndex(20)), OWNER.program).unwrap_err();
+    assert!(adopted.to_string().ends_with(line), "{adopted}");
+    let other = Store::new(dir.path().join("other"), OWNER);
+    other.make_dir().unwrap();
+    let mut incoming = Incoming::begin(&other, file).unwrap();
+    let bytes = read_part(&store.path(LogIndex(20)), 0, 1 << 20).unwrap();
+    let error = incoming.take(0, &bytes).err().unwrap().to_string();
+    assert!(error.contains("tomorrow512"), "{error}");
+    assert!(other.all().is_empty());
 }
 
 #[test]

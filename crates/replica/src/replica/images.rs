@@ -13,8 +13,8 @@ use crate::images::schedule::{After, Begins};
 use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taken};
 use crate::server::Source;
 use crate::status::ImagesStatus;
-use skein_log::Consensus;
 use skein_log::frame::KIND_APP;
+use skein_log::{Consensus, Level};
 use skein_model::{LogIndex, ReplicaId, WallNs};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -393,7 +393,10 @@ impl<E: Environment> Replica<E> {
         else {
             return self.not_taken(format!("entry {after} is not in the log any more"));
         };
-        let state = server.server_state(term, base);
+        let mut state = server.server_state(term, base);
+        if self.consensus.agreed_level() >= Level::PROCESSORS {
+            state.processor.clone_from(&self.config.processor);
+        }
         taking.stood = Some(self.now);
         if let Some(server) = self.slot.link() {
             self.env.take_image(server, state);

@@ -257,6 +257,7 @@ impl Link {
             paths: self.paths.clone(),
             edition: (*self.edition).clone(),
             ended: None,
+            processor: Vec::new(),
         }
     }
 

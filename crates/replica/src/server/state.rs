@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use skein_model::{ConnId, LogIndex, SockAddr, Term, WallNs};
 use std::collections::BTreeSet;
 
-/// See the [module](self). All of it is a function of the log up to the entry, so it is equal on all replicas.
+/// See the [module](self). All of it but [`processor`](Self::processor) is a function of the log up to the entry, so it is equal on all replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerState {
     /// The last entry that it has executed.
@@ -31,6 +31,8 @@ pub struct ServerState {
     pub edition: Edition,
     /// It has ended with this status: there are its files, on which the next edition begins, and no processes.
     pub ended: Option<i32>,
+    /// What the processor that it ran on can do for programs; empty: not known.
+    pub processor: Vec<String>,
 }
 
 /// The form in which it is stored.
@@ -51,6 +53,8 @@ struct Stored {
     edition: Edition,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<i32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    processor: Vec<String>,
 }
 
 /// IP address, port, and whether the socket is an IPv6 one.
@@ -82,6 +86,7 @@ impl ServerState {
             paths: self.paths.iter().cloned().collect(),
             edition: self.edition.clone(),
             ended: self.ended,
+            processor: self.processor.clone(),
         };
         serde_json::to_vec(&stored).expect("numbers and lists have a JSON form")
     }
@@ -103,6 +108,7 @@ impl ServerState {
             paths: stored.paths.into_iter().collect(),
             edition: stored.edition,
             ended: stored.ended,
+            processor: stored.processor,
         })
     }
 }
@@ -125,15 +131,24 @@ mod tests {
             paths: [b"/etc/\xff".to_vec()].into(),
             edition: Edition { number: 2, since: 60, about: "two".into() },
             ended: Some(9),
+            processor: vec!["avx2".into()],
         };
         let bytes = state.encode();
         assert_eq!(ServerState::decode(&bytes).as_ref(), Some(&state));
         assert_eq!(ServerState::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(ServerState::decode(b"{}"), None);
-        // The form is that of before there were editions, as long as there is one.
-        let first = ServerState { edition: Edition::default(), ended: None, ..state };
+        // Without these the form is that of versions that do not know them.
+        let first = ServerState {
+            edition: Edition::default(),
+            ended: None,
+            processor: Vec::new(),
+            ..state
+        };
         let text = String::from_utf8(first.encode()).unwrap();
-        assert!(!text.contains("edition") && !text.contains("ended"), "{text}");
+        assert!(
+            ["edition", "ended", "processor"].iter().all(|name| !text.contains(name)),
+            "{text}"
+        );
         assert_eq!(ServerState::decode(text.as_bytes()), Some(first));
     }
 }

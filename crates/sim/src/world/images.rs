@@ -4,6 +4,7 @@ use super::{Event, Life, World};
 use crate::around::Wish;
 use crate::server::RegisterServer;
 use crate::shelf::{Imaged, Shelved};
+use skein_log::Level;
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
@@ -137,6 +138,12 @@ impl World {
             return Ok(());
         }
         let id = life.replica;
+        if !image.holds.state.processor.is_empty() && self.machines[&id].level < Level::PROCESSORS {
+            return Err(format!(
+                "replica {id} has the image of entry {}, which says more than it knows",
+                image.file.index
+            ));
+        }
         if self.machines[&id].process.as_ref().is_some_and(|process| process.replica.env.full) {
             self.trace(|| format!("{id}: no room for the image of entry {}", image.file.index));
             let trouble = Trouble::NoRoom("the disk is full".into());

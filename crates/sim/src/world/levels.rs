@@ -11,7 +11,7 @@ use skein_log::frame::{self, Hello};
 use skein_log::{Level, wire};
 
 /// The newest level in clusters that are upgraded: newer than this program's, which sends nothing of it.
-const LAST: Level = Level(3);
+const LAST: Level = Level(Level::NEWEST.0 + 1);
 /// How long a node is away for it, at most.
 const RESTART_US: u64 = 300_000;
 /// The longest time until an operator has read a line.
