@@ -82,6 +82,8 @@ pub struct Recovered {
     tail_bytes: usize,
     /// All membership changes since the base.
     pub(crate) membership: Vec<LogEntry>,
+    /// All entries since the base that [`marks`](crate::wal::WalOptions::marks) is true of.
+    pub marked: Vec<LogEntry>,
 }
 
 impl Recovered {
@@ -125,6 +127,12 @@ impl Recovered {
         }
     }
 
+    /// Adds the next entry, of which nothing stays in memory unless it is a change of members. None before it has stayed.
+    pub(crate) fn pass(&mut self, index: LogIndex, term: Term, change: Option<LogEntry>) {
+        self.terms.push(index, term);
+        self.membership.extend(change);
+    }
+
     /// The log begins later now: after an entry that it has, or its present base.
     pub(crate) fn forget(&mut self, base: Base) {
         self.terms.forget(&base);
@@ -132,6 +140,7 @@ impl Recovered {
             self.tail_bytes -= entry.payload.len();
         }
         self.membership.retain(|entry| entry.index > base.index);
+        self.marked.retain(|entry| entry.index > base.index);
         self.base = base;
     }
 
@@ -141,5 +150,6 @@ impl Recovered {
             self.tail_bytes -= entry.payload.len();
         }
         self.membership.retain(|entry| entry.index < from);
+        self.marked.retain(|entry| entry.index < from);
     }
 }

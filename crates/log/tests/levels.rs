@@ -13,7 +13,7 @@ use skein_log::{
 use skein_model::{LogIndex, ReplicaId};
 use std::sync::Arc;
 
-const NEW: Level = Level(2);
+const NEW: Level = Level::NEWEST;
 const NEWER: Level = Level(9);
 
 /// Every replica says to every other one which level it knows.
@@ -76,7 +76,7 @@ fn members_agree_when_all_have_said_that_they_know_it() {
     assert_eq!(cluster.at(leader).consensus.last_index(), last);
     all_say(&mut cluster, NEWER);
     raise(&mut cluster);
-    assert_eq!((back(&mut cluster), agreed(&cluster)), (None, vec![2; 3]));
+    assert_eq!((back(&mut cluster), agreed(&cluster)), (None, vec![NEW.0; 3]));
     assert_eq!(cluster.at(leader).consensus.last_index(), last.next(), "one entry");
     raise(&mut cluster);
     assert_eq!(cluster.at(leader).consensus.last_index(), last.next(), "and no other");
@@ -90,7 +90,7 @@ fn the_log_keeps_it_and_an_older_program_is_refused_by_a_line() {
     let leader = raise(&mut cluster);
     cluster.propose(leader, "entry");
     let refused = |recovered: Recovered| start(recovered, Level::FIRST).err().unwrap().to_string();
-    let line = "the members have agreed on level 2 of what nodes say and keep, and this Skein knows no more than level 1: \
+    let line = "the members have agreed on level 3 of what nodes say and keep, and this Skein knows no more than level 1: \
                 install the version of Skein that the other nodes have, or a later one";
     for id in 1..=3 {
         cluster.kill(id, false);
@@ -126,7 +126,7 @@ fn the_log_keeps_it_and_an_older_program_is_refused_by_a_line() {
     let moved = Consensus::new(config, recovered(&disk), None).unwrap();
     assert_eq!(moved.members()[0].place.address, "moved", "the agreement is on the level alone");
     cluster.restart(leader);
-    assert_eq!(agreed(&cluster), vec![2; 3]);
+    assert_eq!(agreed(&cluster), vec![NEW.0; 3]);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_replica_is_taken_in_when_it_says_its_level_and_knows_the_agreement_from_an_
     }
     all_say(&mut cluster, NEW);
     cluster.tick_until("it is a member", |cluster| go_on(cluster) == Progress::Done);
-    assert_eq!(agreed(&cluster), vec![2; 4]);
+    assert_eq!(agreed(&cluster), vec![NEW.0; 4]);
     let consensus = &cluster.at(new).consensus;
     assert_eq!((consensus.first_index(), consensus.members().len()), (image.next(), 4));
 }

@@ -16,7 +16,7 @@ use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::{LogIndex, ReplicaId};
+use skein_model::{LogIndex, ReplicaId, entry};
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Command, Inbox};
 use std::net::SocketAddr;
@@ -88,7 +88,8 @@ impl Node {
         let mut recovered = Recovered::default();
         match durability {
             Durability::Fsync => {
-                let options = WalOptions::new(cluster, program);
+                let options =
+                    WalOptions { marks: entry::upgrades, ..WalOptions::new(cluster, program) };
                 let opened = match begin {
                     Some(incarnation) => {
                         Wal::create_after(disk, WalOptions { incarnation, ..options }, base)?

@@ -16,7 +16,7 @@ use skein_log::{
     ClusterId, Config, Consensus, ConsensusError, Durability, EntryReader, Level, ProgramHash,
     Recovered, Ticket,
 };
-use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr};
+use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr, entry};
 use skein_replica::ReplicaError;
 use skein_replica::config::{Kind, Member, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
@@ -264,6 +264,7 @@ impl Process {
                 let options = WalOptions {
                     segment_bytes: SEGMENT_BYTES,
                     tail_bytes: 500,
+                    marks: entry::upgrades,
                     incarnation: begin.unwrap_or_default(),
                     ..WalOptions::new(CLUSTER, PROGRAM)
                 };

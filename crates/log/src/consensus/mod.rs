@@ -165,6 +165,8 @@ pub struct Consensus {
     is_removed: bool,
     /// The first change in the log does not say who founded the cluster.
     names_no_founders: bool,
+    /// What was recovered of marked entries.
+    marked: Vec<LogEntry>,
 }
 
 impl Consensus {
@@ -188,6 +190,8 @@ impl Consensus {
         }
         let hard_state = recovered.hard_state;
         let membership = recovered.membership.clone();
+        let mut marked = recovered.marked.clone();
+        marked.retain(|entry| entry.index <= applied);
         let base = recovered.base().clone();
         let begins = base.index;
         // They are known as of the base at least.
@@ -236,6 +240,7 @@ impl Consensus {
             changed: false,
             is_removed: false,
             names_no_founders: false,
+            marked,
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
@@ -444,6 +449,11 @@ impl Consensus {
     /// Whether there is nothing to be done but what the library has.
     fn is_settled(&self) -> bool {
         self.released.is_empty() && self.forgot.is_none() && !self.node.store().has_below_base()
+    }
+
+    /// The entries that [`marks`](crate::wal::WalOptions::marks) is true of and that were committed before the start, once.
+    pub fn take_marked(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.marked)
     }
 
     /// Committed entries from `from` on: about `max_bytes` of them or one, up to the last one that batches handed out.

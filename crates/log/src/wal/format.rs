@@ -260,11 +260,42 @@ pub struct Place {
     pub synced_seq: u64,
 }
 
+/// The content of a record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// The log's next entry: its payload is left where it is.
+    Entry {
+        /// Its index.
+        index: LogIndex,
+        /// Its term.
+        term: Term,
+        /// What it is.
+        kind: EntryKind,
+        /// Its payload.
+        payload: &'a [u8],
+    },
+    /// Any other.
+    Other(Record),
+}
+
+impl Found<'_> {
+    /// A copy.
+    pub fn into_record(self) -> Record {
+        match self {
+            Self::Entry { index, term, kind, payload } => {
+                let payload = Bytes::copy_from_slice(payload);
+                Record::Entry(LogEntry { index, term, kind, payload })
+            }
+            Self::Other(record) => record,
+        }
+    }
+}
+
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct Decoded<'a> {
     /// Its content.
-    pub record: Record,
+    pub found: Found<'a>,
     /// Its number.
     pub seq: u64,
     /// The record that it vouches for.
@@ -372,7 +403,7 @@ fn encode_hard_state(out: &mut Vec<u8>, state: &HardState) {
 }
 
 /// Reads the record that begins at `bytes[0]`; `None` if no valid record of this position is there.
-pub(crate) fn decode(bytes: &[u8], spot: Spot) -> Option<Decoded> {
+pub(crate) fn decode(bytes: &[u8], spot: Spot) -> Option<Decoded<'_>> {
     if bytes.first_chunk::<4>()? != &tag(spot.salt) {
         return None;
     }
@@ -392,22 +423,16 @@ pub(crate) fn decode(bytes: &[u8], spot: Spot) -> Option<Decoded> {
     {
         return None;
     }
-    Some(Decoded {
-        record: decode_payload(kind, payload)?,
-        seq,
-        synced_seq,
-        len: record_bytes(len),
-    })
+    Some(Decoded { found: decode_payload(kind, payload)?, seq, synced_seq, len: record_bytes(len) })
 }
 
-fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
+fn decode_payload(kind: u8, payload: &[u8]) -> Option<Found<'_>> {
     let mut cursor = Cursor::new(payload);
     let record = match kind {
         KIND_ENTRY | KIND_MEMBERSHIP => {
             let (index, term) = (LogIndex(cursor.u64()?), Term(cursor.u64()?));
             let kind = if kind == KIND_ENTRY { EntryKind::Normal } else { EntryKind::Membership };
-            let payload = Bytes::copy_from_slice(cursor.take(cursor.left())?);
-            Record::Entry(LogEntry { index, term, kind, payload })
+            return Some(Found::Entry { index, term, kind, payload: cursor.take(cursor.left())? });
         }
         KIND_HARD_STATE => Record::HardState(decode_hard_state(&mut cursor)?),
         KIND_TRUNCATE => Record::Truncate(LogIndex(cursor.u64()?)),
@@ -421,7 +446,7 @@ fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
         }),
         _ => return None,
     };
-    (cursor.left() == 0).then_some(record)
+    (cursor.left() == 0).then_some(Found::Other(record))
 }
 
 fn decode_hard_state(cursor: &mut Cursor<'_>) -> Option<HardState> {

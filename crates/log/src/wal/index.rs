@@ -6,12 +6,13 @@
 
 use super::{
     error::WalError,
-    format::{self, Record, Spot},
+    format::{self, Found, Spot},
 };
 use crate::{
     disk::{File, read_range},
     types::LogEntry,
 };
+use bytes::Bytes;
 use skein_model::LogIndex;
 use std::{
     collections::BTreeMap,
@@ -165,14 +166,15 @@ impl WalReader {
                 WalError::damaged(name(), offset, "the record's checksum is wrong")
             })?;
             position += decoded.len;
-            if let Record::Entry(entry) = decoded.record {
-                if entry.index != expected {
-                    let why = format!("entry {} where {expected} was written", entry.index);
+            if let Found::Entry { index, term, kind, payload } = decoded.found {
+                if index != expected {
+                    let why = format!("entry {index} where {expected} was written");
                     return Err(WalError::damaged(name(), offset, why));
                 }
                 expected = expected.next();
-                if entry.index >= from {
-                    entries.push(entry);
+                if index >= from {
+                    let payload = Bytes::copy_from_slice(payload);
+                    entries.push(LogEntry { index, term, kind, payload });
                 }
             }
         }

@@ -61,13 +61,16 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// How many bytes of the newest entries `open` hands back in memory.
     pub tail_bytes: usize,
+    /// The payloads of entries that `open` hands back wherever they are in the log.
+    pub marks: fn(&[u8]) -> bool,
 }
 
 impl WalOptions {
     /// Segments of 32 MiB; 8 MiB of entries kept at start.
     #[must_use]
     pub fn new(cluster: ClusterId, program: ProgramHash) -> Self {
-        Self { cluster, program, incarnation: 0, segment_bytes: 32 << 20, tail_bytes: 8 << 20 }
+        let (segment_bytes, tail_bytes, marks) = (32 << 20, 8 << 20, |_: &[u8]| false);
+        Self { cluster, program, incarnation: 0, segment_bytes, tail_bytes, marks }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Opened, Stored, Wal, WalError, WalOptions, WalReader,
     format::{
-        self, Decoded, HEADER_BYTES, HeaderError, Layout, Record, SegmentHeader, Spot, Start,
+        self, Decoded, Found, HEADER_BYTES, HeaderError, Layout, Record, SegmentHeader, Spot, Start,
     },
     index::{Index, SharedIndex},
     segment::Segment,
@@ -15,8 +15,9 @@ use crate::{
     base::Base,
     disk::{Disk, File, read_range},
     recovered::Recovered,
-    types::{HardState, Persist, Ticket},
+    types::{EntryKind, HardState, LogEntry, Persist, Ticket},
 };
+use bytes::Bytes;
 use skein_model::{LogIndex, Term};
 use std::{
     any::Any,
@@ -116,10 +117,10 @@ pub(super) fn create(
         WalError::DiskFull { file } => WalError::NoRoom { file, mib: options.segment_bytes >> 20 },
         other => other,
     })?;
-    let bytes = file_bytes(&recovery.path(1), &*file)?;
+    let bytes = file_bytes(&recovery.path(1), &*file, Vec::new())?;
     recovery.add_file(1, file.clone(), salt);
     let segment = Segment { number: 1, file, bytes };
-    let end = recovery.scan(&segment, salt, true)?;
+    let end = recovery.scan(&segment, salt, true, true)?;
     recovery.finish(lock, witness, vec![segment], salt, end)
 }
 
@@ -163,10 +164,11 @@ pub(super) fn look(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Stored, W
     })
 }
 
-fn file_bytes(path: &str, file: &dyn File) -> Result<Vec<u8>, WalError> {
+/// All bytes of a file, in this memory.
+fn file_bytes(path: &str, file: &dyn File, into: Vec<u8>) -> Result<Vec<u8>, WalError> {
     let len = file.len().map_err(WalError::io(path, "read"))?;
     let len = usize::try_from(len).expect("segments fit into memory");
-    tail::read(|buf, at| file.read_at(buf, at), len).map_err(|(offset, error)| {
+    tail::read(|buf, at| file.read_at(buf, at), len, into).map_err(|(offset, error)| {
         WalError::damaged(path.to_owned(), offset, format!("it cannot be read ({error})"))
     })
 }
@@ -202,11 +204,11 @@ impl Recovery {
         index.add_file(segment, file, salt);
     }
 
-    fn load(&self, number: u64) -> Result<Segment, WalError> {
+    fn load(&self, number: u64, into: Vec<u8>) -> Result<Segment, WalError> {
         let path = self.path(number);
         let name = format::segment_name(number);
         let file = self.disk.open(&name, false).map_err(WalError::io(&path, "open"))?;
-        let bytes = file_bytes(&path, &*file)?;
+        let bytes = file_bytes(&path, &*file, into)?;
         Ok(Segment { number, file: Arc::from(file), bytes })
     }
 
@@ -221,38 +223,43 @@ impl Recovery {
         let begin = self.beginning(&numbers)?;
         let remains = numbers.iter().copied().take_while(|number| *number < begin).collect();
         self.segments.remain(remains);
-        let last = self.load(newest)?;
-        let first = if newest == begin { &last } else { &self.load(begin)? };
-        let header = self.header(first)?;
+        let last = self.load(newest, Vec::new())?;
+        let mut first = (newest != begin).then(|| self.load(begin, Vec::new())).transpose()?;
+        let header = self.header(first.as_ref().unwrap_or(&last))?;
         self.options.incarnation = header.incarnation;
         self.first_seq = if begin == 1 { 1 } else { header.first_seq };
         self.next_seq = self.first_seq;
-        self.check_header(first, begin)?;
+        self.check_header(first.as_ref().unwrap_or(&last), begin)?;
         let witness = self.open_witness(names.iter().any(|name| name == witness::FILE))?;
         self.witnessed = witness.seq();
-        let mut before = None;
+        let mut before: Option<Segment> = None;
+        // Memory that was used is quicker than new memory.
+        let mut spare = Vec::new();
         for number in begin..newest {
-            let segment = self.load(number)?;
+            let segment = match first.take() {
+                Some(first) => first,
+                None => self.load(number, std::mem::take(&mut spare))?,
+            };
             let salt = self.check_header(&segment, begin)?;
             self.add_file(number, segment.file.clone(), salt);
             // The newest segment may have been made, and this one not sealed any more.
             let may_end = number + 1 == newest && last.is_fresh();
-            let end = self.scan(&segment, salt, may_end)?;
+            let end = self.scan(&segment, salt, may_end, number + 1 == newest)?;
             if !end.sealed {
-                self.check_base(first, begin)?;
+                self.check_base(&header, begin)?;
                 let segments = vec![segment];
                 return Ok(Read { witness, segments, salt, end, fresh: Some(last) });
             }
             self.segments.sealed(number, end.offset);
-            before = Some(segment);
+            spare = before.replace(segment).map(|before| before.bytes).unwrap_or_default();
         }
         let salt = self.check_header(&last, begin)?;
         self.add_file(newest, last.file.clone(), salt);
-        let end = self.scan(&last, salt, true)?;
+        let end = self.scan(&last, salt, true, true)?;
         if end.sealed {
             return Err(WalError::damaged(self.path(newest + 1), 0, "the file is missing"));
         }
-        self.check_base(first, begin)?;
+        self.check_base(&header, begin)?;
         let segments = before.into_iter().chain([last]).collect();
         Ok(Read { witness, segments, salt, end, fresh: None })
     }
@@ -339,8 +346,8 @@ impl Recovery {
     }
 
     /// A log whose first segment says that it has a base must have it: else it is not known what it begins with.
-    fn check_base(&self, first: &Segment, begin: u64) -> Result<(), WalError> {
-        if self.header(first)?.layout != Layout::Whole && self.recovered.base().is_start() {
+    fn check_base(&self, first: &SegmentHeader, begin: u64) -> Result<(), WalError> {
+        if first.layout != Layout::Whole && self.recovered.base().is_start() {
             return Err(self.no_start(begin));
         }
         match self.missing {
@@ -354,8 +361,14 @@ impl Recovery {
         WalError::damaged(self.path(segment), HEADER_BYTES as u64, why)
     }
 
-    /// Replays a segment's records. The log may end in it only if `may_end`.
-    fn scan(&mut self, segment: &Segment, salt: u64, may_end: bool) -> Result<End, WalError> {
+    /// Replays a segment's records. The log may end in it only if `may_end`; `is_kept`: the newest of its entries stay in memory.
+    fn scan(
+        &mut self,
+        segment: &Segment,
+        salt: u64,
+        may_end: bool,
+        is_kept: bool,
+    ) -> Result<End, WalError> {
         let Segment { number, ref bytes, .. } = *segment;
         let spot = |position: usize| Spot { segment: number, salt, offset: position as u64 };
         let mut position = HEADER_BYTES;
@@ -378,7 +391,7 @@ impl Recovery {
             let offset = position as u64;
             position += decoded.len;
             self.next_seq += 1;
-            if decoded.record == Record::Seal {
+            if decoded.found == Found::Other(Record::Seal) {
                 if bytes[position..].iter().any(|byte| *byte != 0) {
                     let why = "bytes after the segment's last record";
                     return Err(WalError::damaged(self.path(number), position as u64, why));
@@ -386,7 +399,7 @@ impl Recovery {
                 let (offset, tail) = (position as u64, Tail::default());
                 return Ok(End { offset, sealed: true, tail });
             }
-            self.replay(number, offset, decoded)?;
+            self.replay(number, offset, decoded, is_kept)?;
         }
     }
 
@@ -411,10 +424,45 @@ impl Recovery {
         Err(WalError::damaged(self.path(segment), bad as u64, why))
     }
 
-    fn replay(&mut self, segment: u64, offset: u64, decoded: Decoded) -> Result<(), WalError> {
+    fn replay(
+        &mut self,
+        segment: u64,
+        offset: u64,
+        decoded: Decoded<'_>,
+        is_kept: bool,
+    ) -> Result<(), WalError> {
         let damaged = |why: String| Err(WalError::damaged(self.path(segment), offset, why));
         let last = self.recovered.last_index();
-        match decoded.record {
+        let record = match decoded.found {
+            Found::Other(record) => record,
+            Found::Entry { index, term, kind, payload } => {
+                if index != last.next() || term > self.recovered.hard_state.term {
+                    return damaged(format!(
+                        "entry {index} of term {term} follows entry {last} in term {}",
+                        self.recovered.hard_state.term
+                    ));
+                }
+                let end = offset + decoded.len as u64;
+                let mut entries = self.index.write().unwrap_or_else(PoisonError::into_inner);
+                entries.add_entry(index, segment, offset, end);
+                drop(entries);
+                let entry = || {
+                    let payload = Bytes::copy_from_slice(payload);
+                    LogEntry { index, term, kind, payload }
+                };
+                if (self.options.marks)(payload) {
+                    self.recovered.marked.push(entry());
+                }
+                if is_kept {
+                    self.recovered.push(entry(), self.options.tail_bytes);
+                } else {
+                    let change = (kind == EntryKind::Membership).then(entry);
+                    self.recovered.pass(index, term, change);
+                }
+                return Ok(());
+            }
+        };
+        match record {
             Record::HardState(state) => {
                 if state.term < self.recovered.hard_state.term {
                     return damaged(format!("term {} goes back", state.term));
@@ -435,19 +483,6 @@ impl Recovery {
                 self.recovered.truncate(from);
                 self.index.write().unwrap_or_else(PoisonError::into_inner).truncate(from);
             }
-            Record::Entry(entry) => {
-                if entry.index != last.next() || entry.term > self.recovered.hard_state.term {
-                    return damaged(format!(
-                        "entry {} of term {} follows entry {last} in term {}",
-                        entry.index, entry.term, self.recovered.hard_state.term
-                    ));
-                }
-                let end = offset + decoded.len as u64;
-                let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-                index.add_entry(entry.index, segment, offset, end);
-                drop(index);
-                self.recovered.push(entry, self.options.tail_bytes);
-            }
             Record::Start(start) => self.start(segment, offset, start)?,
             Record::Base(base) => {
                 // Nothing that was written before could be true of it.
@@ -460,7 +495,7 @@ impl Recovery {
                 self.recovered = Recovered::after(base);
             }
             Record::Pad(_) => {}
-            Record::Seal => unreachable!("handled by the caller"),
+            Record::Seal | Record::Entry(_) => unreachable!("handled before"),
         }
         Ok(())
     }

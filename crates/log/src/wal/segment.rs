@@ -1,7 +1,7 @@
 //! One segment's file, read into memory when a log is opened.
 
 use super::{
-    format::{self, HEADER_BYTES, MAX_START_BYTES, Record, SegmentHeader, Spot, Start},
+    format::{self, Found, HEADER_BYTES, MAX_START_BYTES, Record, SegmentHeader, Spot, Start},
     tail,
 };
 use crate::disk::File;
@@ -50,8 +50,8 @@ impl Segment {
         let header = SegmentHeader::decode(&self.bytes).ok()?;
         let spot = Spot { segment: self.number, salt: header.salt, offset: HEADER_BYTES as u64 };
         let decoded = format::decode(self.bytes.get(HEADER_BYTES..)?, spot)?;
-        match decoded.record {
-            Record::Start(start) => Some((start, HEADER_BYTES + decoded.len)),
+        match decoded.found {
+            Found::Other(Record::Start(start)) => Some((start, HEADER_BYTES + decoded.len)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Linear in the bytes: a record is found by the segment's tag, which is secret, so a client's bytes do not look like one.
 
-use super::format::{self, RECORD_HEADER_BYTES, Record, Spot};
+use super::format::{self, Found, RECORD_HEADER_BYTES, Record, Spot};
 use crate::types::HardState;
 use std::io;
 
@@ -39,7 +39,7 @@ pub(super) fn look(bytes: &[u8], bad: usize, spot: Spot, next_seq: u64) -> Tail 
         if tail.vouched.is_none_or(|(_, synced)| found.synced_seq > synced) {
             tail.vouched = Some((found.seq, found.synced_seq));
         }
-        if let Record::HardState(state) = found.record {
+        if let Found::Other(Record::HardState(state)) = found.found {
             tail.vote = Some(state);
         }
         position += found.len;
@@ -52,14 +52,15 @@ pub(super) fn says_more(vote: HardState, known: HardState) -> bool {
     vote.term > known.term || (vote.term == known.term && known.vote == 0 && vote.vote != 0)
 }
 
-/// Reads `len` bytes; answers the offset of a sector that cannot be read.
+/// Reads `len` bytes into this memory; answers the offset of a sector that cannot be read.
 pub(super) fn read(
     read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
     len: usize,
+    mut bytes: Vec<u8>,
 ) -> Result<Vec<u8>, (u64, io::Error)> {
     const CHUNK_BYTES: usize = 1 << 20;
     const SECTOR_BYTES: usize = 512;
-    let mut bytes = vec![0; len];
+    bytes.resize(len, 0);
     let mut at = 0;
     // Smaller steps after a failure: the first bad sector ends it.
     let mut step = CHUNK_BYTES;

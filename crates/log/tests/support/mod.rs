@@ -16,7 +16,13 @@ pub const CLUSTER: ClusterId = ClusterId(7);
 pub const PROGRAM: ProgramHash = ProgramHash([9; 32]);
 
 pub fn options() -> WalOptions {
-    WalOptions { segment_bytes: 1024, tail_bytes: 100, ..WalOptions::new(CLUSTER, PROGRAM) }
+    let all = WalOptions::new(CLUSTER, PROGRAM);
+    WalOptions { segment_bytes: 1024, tail_bytes: 100, marks: is_marked, ..all }
+}
+
+/// Some payloads.
+fn is_marked(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|first| first % 3 == 0)
 }
 
 /// Opens the log, or begins it on an empty disk.
@@ -74,6 +80,8 @@ impl State {
         for entry in &entries {
             assert_eq!(opened.recovered.term(entry.index), Some(entry.term));
         }
+        let marked = entries.iter().filter(|entry| is_marked(&entry.payload));
+        assert!(marked.eq(&opened.recovered.marked), "all marked entries are handed back");
         Self { hard_state: opened.recovered.hard_state, entries }
     }
 

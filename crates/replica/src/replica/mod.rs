@@ -284,7 +284,7 @@ impl<E: Environment> Replica<E> {
         consensus.hold_images(kept.iter().map(Image::index));
         let (first, last) = (consensus.first_index(), consensus.last_index());
         let mut upgrades = Upgrades::new(&kept, first);
-        upgrades.read(&consensus, &mut env)?;
+        upgrades.read(&mut consensus, &mut env)?;
         let images = images::Images::new(&config.checkpoint, kept);
         let source = images.source(first, last, &upgrades.editions);
         // Virtual time continues from there even if no entry is left of the log.

@@ -86,22 +86,15 @@ impl Upgrades {
     /// Reads what the log says, as far as it was known to be committed before: that is not handed out again.
     pub(super) fn read<E: Environment>(
         &mut self,
-        consensus: &Consensus,
+        consensus: &mut Consensus,
         env: &mut E,
     ) -> Result<(), ReplicaError> {
-        let mut from = consensus.first_index();
-        loop {
-            let chunk = consensus.entries(from, 1 << 20).map_err(ReplicaError::Log)?;
-            for entry in chunk.entries.iter().filter(|entry| upgrades(&entry.payload)) {
-                let parsed = super::agree::parse(entry)?;
-                self.note(entry.index, &parsed, |_, _| ())?;
-                env.committed(entry);
-            }
-            if chunk.next == from {
-                return Ok(());
-            }
-            from = chunk.next;
+        for entry in consensus.take_marked() {
+            let parsed = super::agree::parse(&entry)?;
+            self.note(entry.index, &parsed, |_, _| ())?;
+            env.committed(&entry);
         }
+        Ok(())
     }
 
     /// Notes the steps in an entry; `each` gets the edition's number and the step.
