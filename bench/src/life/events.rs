@@ -164,20 +164,27 @@ fn environment(at: &At<'_>) -> Outcome {
     Ok(())
 }
 
-/// There is at least one that counts: a new one, or one that came after it.
+/// All that count, among them a new one, or one that came after it.
 fn read_images(at: &At<'_>) -> Outcome {
     let id = at.follower()?.id;
-    let taken = at.cluster.on(id, &["checkpoint", "create", "--json"])?;
-    let taken: Value = serde_json::from_str(&taken)
-        .map_err(|error| Failure::of("skein checkpoint create --json", error))?;
+    let json = |what: &str| -> Outcome<Value> {
+        let said = at.cluster.on(id, &["checkpoint", what, "--json"])?;
+        serde_json::from_str(&said).map_err(|error| Failure::of(what, error))
+    };
+    let taken = json("create")?["index"].as_u64();
+    await_some("the image to count", || {
+        let listed = json("ls")?;
+        let mut images = listed[0]["images"].as_array().into_iter().flatten();
+        let counts = |image: &Value| image["confirmed"] == true && image["index"].as_u64() >= taken;
+        Ok(images.any(counts).then_some(()))
+    })?;
+    let said = at.cluster.skein(&["checkpoint", "verify"])?;
     let own = format!("replica {id}: entry ");
-    await_some("the image to count, and to be read", || {
-        let said = at.cluster.skein(&["checkpoint", "verify"])?;
-        let whole =
-            said.lines().filter_map(|line| line.strip_prefix(&own)?.strip_suffix(": whole"));
-        let mut entries = whole.filter_map(|entry| entry.parse::<u64>().ok());
-        Ok(entries.any(|entry| Some(entry) >= taken["index"].as_u64()).then_some(()))
-    })
+    let whole = said.lines().filter_map(|line| line.strip_prefix(&own)?.strip_suffix(": whole"));
+    if whole.filter_map(|entry| entry.parse().ok()).any(|entry: u64| Some(entry) >= taken) {
+        return Ok(());
+    }
+    Err(Failure(format!("replica {id} has taken an image, which was not read: {said}")))
 }
 
 /// What was exported is read by a redis alone: it has all that was acknowledged before, and nothing that nobody asked for.
