@@ -5,7 +5,7 @@
 //! with every sample, and from there to the terminal and the documents.
 //! Bounded: no measurement begins after `--budget-s`, and every wait has a deadline. Processes are
 //! stopped when their owner is dropped; native ones also die with this process. A benchmark that is killed
-//! leaves a cluster: `skein stop --name bench-...` ends it.
+//! leaves a cluster: `skein stop --name bench-...` ends it, or, of `life`, `skein stop` with each `run-*` below `hosts` of its directory as `SKEIN_RUN_DIR`.
 
 mod about;
 pub mod bare;

@@ -1,11 +1,11 @@
 //! The clients of a cluster's life: some that write values, and one that counts and tells what was lost.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
+use super::cluster::Cluster;
 use crate::servers::redis;
 use crate::wire::Client;
 use skein_testkit::{Failure, Outcome};
@@ -18,28 +18,31 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// The client that counts asks so often.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
 
-/// All clients.
-pub struct Clients {
-    service: SocketAddr,
+/// All clients. Each tries the hosts in turn.
+pub struct Clients<'c> {
+    /// The cluster that they ask.
+    pub cluster: &'c Cluster,
     /// Requests a second of all of them; 0: no limit.
     per_second: u64,
     ended: AtomicBool,
     answered: AtomicU64,
     acknowledged: AtomicU64,
+    attempted: AtomicU64,
     /// When the client that counts was answered last, and its longest wait since somebody asked.
     silence: Mutex<(Instant, Duration)>,
     failure: Mutex<Option<Failure>>,
 }
 
-impl Clients {
+impl<'c> Clients<'c> {
     /// None yet.
-    pub fn new(service: SocketAddr, per_second: u64) -> Self {
+    pub fn new(cluster: &'c Cluster, per_second: u64) -> Self {
         Self {
-            service,
+            cluster,
             per_second,
             ended: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
+            attempted: AtomicU64::new(0),
             silence: Mutex::new((Instant::now(), Duration::ZERO)),
             failure: Mutex::new(None),
         }
@@ -77,6 +80,11 @@ impl Clients {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
+    /// How often was asked to count.
+    pub fn attempted(&self) -> u64 {
+        self.attempted.load(Ordering::Relaxed)
+    }
+
     /// What was lost, if anything was.
     pub fn failure(&self) -> Option<Failure> {
         self.failure.lock().expect("no panic").take()
@@ -95,10 +103,12 @@ impl Clients {
         *silence = (Instant::now(), silence.1.max(silence.0.elapsed()));
     }
 
-    /// A connection; none when the clients end.
-    fn connected(&self) -> Option<Client> {
+    /// A connection to the host behind the one of the last try; none when the clients end.
+    fn connected(&self, turn: &mut usize) -> Option<Client> {
         while !self.have_ended() {
-            match Client::connect(self.service, ANSWER_MAX) {
+            let hosts = self.cluster.addresses();
+            *turn += 1;
+            match Client::connect(hosts[*turn % hosts.len()], ANSWER_MAX) {
                 Ok(client) => return Some(client),
                 Err(_) => thread::sleep(RETRY_AFTER),
             }
@@ -110,7 +120,8 @@ impl Clients {
         let pause = self.per_second.checked_div(WRITERS).filter(|each| *each > 0);
         let pause = pause.map(|each| Duration::from_secs_f64(1.0 / each as f64));
         let (mut key, mut next) = (KEYS / WRITERS as u32 * number as u32, Instant::now());
-        while let Some(mut client) = self.connected() {
+        let mut turn = number as usize;
+        while let Some(mut client) = self.connected(&mut turn) {
             // Connections end at a failover; the values are the same at each try.
             while !self.have_ended() && client.exchange(&redis::sized(key, VALUE_BYTES)[0]).is_ok()
             {
@@ -131,11 +142,12 @@ impl Clients {
             redis::command(&["INCRBY", "count", "0"], ":"),
         );
         let mut unanswered = 0;
-        let mut last = 0;
-        while let Some(mut client) = self.connected() {
+        let (mut last, mut turn) = (0, 0);
+        while let Some(mut client) = self.connected(&mut turn) {
             let mut exchange = &look;
             while !self.have_ended() {
                 let counts = u64::from(!std::ptr::eq(exchange, &raw const look));
+                self.attempted.fetch_add(counts, Ordering::Relaxed);
                 if client.exchange(exchange).is_err() {
                     unanswered += counts;
                     break;
@@ -158,7 +170,7 @@ impl Clients {
 }
 
 /// A reply's number.
-fn number(reply: &[u8]) -> Outcome<u64> {
+pub fn number(reply: &[u8]) -> Outcome<u64> {
     let text = String::from_utf8_lossy(reply);
     let digits = text.trim_end().strip_prefix(':').and_then(|digits| digits.parse().ok());
     digits.ok_or_else(|| Failure(format!("redis answered {text:?} to INCR")))

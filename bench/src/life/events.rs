@@ -2,121 +2,331 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::Event;
 use super::clients::Clients;
-use crate::target::{Cluster, await_some};
-use crate::wire::Client;
+use super::cluster::{Cluster, await_some};
+use crate::process::Kept;
+use crate::servers::redis;
+use crate::wire::{Client, Exchange, free_address};
 use skein_testkit::cluster::status::{Replica, Status};
 use skein_testkit::{Failure, Outcome, memory};
 
+/// The leader's node killed: what papers show, too.
+pub const LEADER_KILLED: &str = "the leader's node killed";
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A kind of events.
 pub struct Kind {
     what: &'static str,
-    /// Answers the process that it ended.
-    does: fn(&Cluster, &Status) -> Outcome<Option<i32>>,
+    /// Whether members change, which needs a log on the disk.
+    pub changes_members: bool,
+    does: fn(&At<'_>) -> Outcome,
+}
+
+/// The cluster when an event comes.
+struct At<'a> {
+    cluster: &'a Cluster,
+    status: Status,
+    clients: &'a Clients<'a>,
+}
+
+const fn kind(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
+    Kind { what, changes_members: false, does }
+}
+
+const fn members(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
+    Kind { what, changes_members: true, does }
 }
 
 /// All, in their order.
 pub const KINDS: &[Kind] = &[
-    Kind { what: "an image of a follower", does: image },
-    Kind { what: "a follower's node killed", does: |_, status| end(follower(status)?.node_pid) },
-    Kind {
-        what: "a follower's server killed",
-        does: |_, status| end(follower(status)?.server_pid),
-    },
-    Kind { what: "the leader's node killed", does: |_, status| end(status.leader()?.node_pid) },
-    Kind { what: "a follower's disk lost, and filled anew", does: lose_disk },
-    Kind { what: "the leader's server killed", does: |_, status| end(status.leader()?.server_pid) },
-    Kind { what: "a byte of memory flipped, and repaired", does: flip },
-    Kind { what: "upgraded to another environment", does: upgrade },
-    Kind { what: "all compared", does: |cluster, _| cluster.skein(&["verify"]).map(|_| None) },
+    kind("an image of a follower", image),
+    kind("a follower's node killed", |at| at.end(at.follower()?.node_pid)),
+    kind("a follower's server killed", |at| at.end(at.follower()?.server_pid)),
+    kind(LEADER_KILLED, |at| at.end(at.status.leader()?.node_pid)),
+    kind("leadership transferred", |at| at.hand_over().map(drop)),
+    kind("a follower's disk lost, and filled anew", |at| at.cluster.lose_disk(at.follower()?.id)),
+    kind("the leader's server killed", |at| at.end(at.status.leader()?.server_pid)),
+    kind("a byte of memory flipped, and repaired", flip),
+    members("a follower's host lost, and replaced", |at| at.replace_lost(at.follower()?.id)),
+    kind("upgraded to another environment", environment),
+    kind("written files exported, and read", export),
+    members("grown to five replicas", grow),
+    members("two followers' nodes of five killed", kill_two),
+    members("shrunk to three replicas, without the oldest", shrink),
+    kind("a host's file edited, without effect", edit),
+    kind("the edited file taken over", take_over),
+    kind("another Skein on each host in turn", renew),
+    kind("the servers given that Skein", new_runtime),
+    members("the leader's host lost, and replaced", |at| at.replace_lost(at.status.leader()?.id)),
+    kind("upgraded to another program", program),
+    members("a passive replica instead of an active one, and back", passive),
+    kind("all images read", read_images),
+    kind("all compared", |at| at.cluster.skein(&["verify"]).map(drop)),
 ];
 
-/// Does one, and waits until all replicas are in step.
-pub fn one(kind: &Kind, cluster: &Cluster, clients: &Clients, begun: Instant) -> Outcome<Event> {
+/// Does one, waits until all replicas are in step, and checks that the cluster is what it should be.
+pub fn one(kind: &Kind, clients: &Clients<'_>, begun: Instant) -> Outcome<Event> {
+    let cluster = clients.cluster;
     let status = cluster.whole()?;
     let start = Instant::now();
     clients.silence();
-    let failed = |failure| Failure::of(kind.what, failure);
-    let ended = (kind.does)(cluster, &status).map_err(failed)?;
-    await_some("all replicas to be in step", || {
-        let status = cluster.whole()?;
-        Ok(status.pids().all(|pid| Some(pid) != ended).then_some(()))
-    })
-    .map_err(failed)?;
+    let at = At { cluster, status, clients };
+    let done = (kind.does)(&at).and_then(|()| cluster.whole());
+    let took = start.elapsed();
+    let silent = clients.silence();
+    done.and_then(|_| cluster.check()).map_err(|failure| Failure::of(kind.what, failure))?;
     Ok(Event {
         what: kind.what.to_owned(),
         at_s: (start - begun).as_secs_f64(),
-        took_s: start.elapsed().as_secs_f64(),
-        silent_ms: clients.silence().as_secs_f64() * 1e3,
+        took_s: took.as_secs_f64(),
+        silent_ms: silent.as_secs_f64() * 1e3,
     })
 }
 
-fn follower(status: &Status) -> Outcome<&Replica> {
-    let leader = status.leader()?.id;
-    let other = status.replicas().iter().find(|replica| replica.id != leader);
-    other.ok_or_else(|| Failure("the cluster has no follower".to_owned()))
-}
-
-fn end(pid: i32) -> Outcome<Option<i32>> {
-    if pid <= 1 {
-        return Err(Failure("skein status has no process to end".to_owned()));
+impl At<'_> {
+    fn followers(&self) -> Outcome<Vec<&Replica>> {
+        let leader = self.status.leader()?.id;
+        Ok(self.status.replicas().iter().filter(|replica| replica.id != leader).collect())
     }
-    let killed = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    killed.map(|()| Some(pid)).map_err(|error| Failure::of("cannot kill", error))
+
+    fn follower(&self) -> Outcome<&Replica> {
+        let all = self.followers()?;
+        all.first().copied().ok_or_else(|| Failure("the cluster has no follower".to_owned()))
+    }
+
+    /// Kills a process, and waits until the status knows of it no more.
+    fn end(&self, pid: i32) -> Outcome {
+        self.kill(pid)?;
+        await_some("the killed process to be gone", || {
+            let status = self.cluster.whole()?;
+            Ok(status.pids().all(|other| other != pid).then_some(()))
+        })
+    }
+
+    fn kill(&self, pid: i32) -> Outcome {
+        if pid <= 1 {
+            return Err(Failure("skein status has no process to end".to_owned()));
+        }
+        let killed = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        killed.map_err(|error| Failure::of("cannot kill", error))
+    }
+
+    /// The leader hands over to a follower, whose id is answered.
+    fn hand_over(&self) -> Outcome<u64> {
+        let status = self.cluster.whole()?;
+        let leader = status.leader()?.id;
+        let heir = status.replicas().iter().map(|replica| replica.id).find(|id| *id != leader);
+        let heir = heir.ok_or_else(|| Failure("the cluster has no follower".to_owned()))?;
+        self.cluster.on(leader, &["members", "transfer", &heir.to_string()])?;
+        Ok(heir)
+    }
+
+    /// A host is lost for good, and another one with another id, address and an empty directory comes.
+    fn replace_lost(&self, lost: u64) -> Outcome {
+        self.cluster.crash(lost)?;
+        self.replace(lost, "active")?;
+        self.cluster.change(None, Some(lost))
+    }
+
+    /// Another replica takes the place of one, which stays on its host; its id is answered.
+    fn replace(&self, old: u64, kind: &str) -> Outcome<u64> {
+        let (new, place) = self.cluster.join(&[old])?;
+        let at = self.other_than(old)?;
+        self.cluster.on(at, &["members", "replace", &old.to_string(), &place, "--kind", kind])?;
+        self.cluster.change(Some(new), None)?;
+        Ok(new)
+    }
+
+    /// A member that is not this one.
+    fn other_than(&self, id: u64) -> Outcome<u64> {
+        let other = self.cluster.members().into_iter().find(|other| *other != id);
+        other.ok_or_else(|| Failure("the cluster has one replica".to_owned()))
+    }
 }
 
-fn image(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
-    let id = follower(status)?.id.to_string();
-    cluster.skein(&["checkpoint", "create", "--replica", &id]).map(|_| None)
+fn image(at: &At<'_>) -> Outcome {
+    at.cluster.on(at.follower()?.id, &["checkpoint", "create"]).map(drop)
 }
 
 /// Each time another value.
-fn upgrade(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
-    let server = status.leader()?.server_pid;
-    cluster.skein(&["upgrade", "--env", &format!("SERVER_BEFORE={server}")])?;
-    Ok(Some(server))
+fn environment(at: &At<'_>) -> Outcome {
+    let variable = format!("SERVER_BEFORE={}", at.status.leader()?.server_pid);
+    at.cluster.upgrade(at.follower()?.id, &["--env", &variable])?;
+    at.cluster.has_variable(at.status.leader()?.server_pid);
+    Ok(())
 }
 
-/// The directory goes first: a node that was started again meanwhile would use it.
-fn lose_disk(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
-    let replica = follower(status)?;
-    let dir = cluster.data().join(format!("node-{}", replica.id));
-    let lost = dir.with_extension("lost");
-    let failed = |error| Failure::of(dir.display(), error);
-    fs::rename(&dir, &lost).map_err(failed)?;
-    let ended = end(replica.node_pid)?;
-    await_some("the node without a disk to rejoin", || {
-        Ok(cluster.skein(&["rejoin", "--replica", &replica.id.to_string()]).ok())
+/// All that count, among them a new one, or one that came after it.
+fn read_images(at: &At<'_>) -> Outcome {
+    let id = at.follower()?.id;
+    let json = |what: &str| -> Outcome<Value> {
+        let said = at.cluster.on(id, &["checkpoint", what, "--json"])?;
+        serde_json::from_str(&said).map_err(|error| Failure::of(what, error))
+    };
+    let taken = json("create")?["index"].as_u64();
+    await_some("the image to count", || {
+        let listed = json("ls")?;
+        let mut images = listed[0]["images"].as_array().into_iter().flatten();
+        let counts = |image: &Value| image["confirmed"] == true && image["index"].as_u64() >= taken;
+        Ok(images.any(counts).then_some(()))
     })?;
-    fs::remove_dir_all(&lost).map_err(failed)?;
-    Ok(ended)
+    let said = at.cluster.skein(&["checkpoint", "verify"])?;
+    let own = format!("replica {id}: entry ");
+    let whole = said.lines().filter_map(|line| line.strip_prefix(&own)?.strip_suffix(": whole"));
+    if whole.filter_map(|entry| entry.parse().ok()).any(|entry: u64| Some(entry) >= taken) {
+        return Ok(());
+    }
+    Err(Failure(format!("replica {id} has taken an image, which was not read: {said}")))
 }
 
-fn flip(cluster: &Cluster, status: &Status) -> Outcome<Option<i32>> {
+/// What was exported is read by a redis alone: it has all that was acknowledged before, and nothing that nobody asked for.
+fn export(at: &At<'_>) -> Outcome {
+    let (dir, least) = (at.cluster.path("export"), at.clients.acknowledged());
+    let to = dir.to_string_lossy();
+    at.cluster.on(at.follower()?.id, &["files", "--export", &to])?;
+    let most = at.clients.attempted();
+    let redis = at.cluster.redis();
+    let written = dir.join(redis.strip_prefix("/").unwrap_or(&redis));
+    let service = free_address()?;
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &service.port().to_string(), "--save", "", "--appendonly", "yes"]);
+    let alone = Kept::start(command.arg("--dir").arg(&written))?;
+    let found = await_some("redis to read what was exported", || {
+        let Ok(mut client) = Client::connect(service, ANSWER_MAX) else { return Ok(None) };
+        let counted = client.exchange(&redis::command(&["INCRBY", "count", "0"], ":"));
+        Ok(counted.ok().and_then(|()| super::clients::number(client.got()).ok()))
+    })?;
+    drop(alone);
+    fs::remove_dir_all(&dir).map_err(|error| Failure::of(dir.display(), error))?;
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(Failure(format!("the exported files count to {found}; right are {least} to {most}")))
+}
+
+fn grow(at: &At<'_>) -> Outcome {
+    for _ in 0..2 {
+        let (new, place) = at.cluster.join(&[])?;
+        at.cluster.on(at.follower()?.id, &["members", "add", &place])?;
+        at.cluster.change(Some(new), None)?;
+    }
+    Ok(())
+}
+
+fn kill_two(at: &At<'_>) -> Outcome {
+    let pids: Vec<i32> = at.followers()?.iter().take(2).map(|replica| replica.node_pid).collect();
+    pids.iter().try_for_each(|pid| at.kill(*pid))?;
+    await_some("the killed processes to be gone", || {
+        let status = at.cluster.whole()?;
+        Ok(status.pids().all(|pid| !pids.contains(&pid)).then_some(()))
+    })
+}
+
+/// The leader may be one of them.
+fn shrink(at: &At<'_>) -> Outcome {
+    let mut all = at.cluster.members();
+    all.sort_unstable();
+    let stays = *all.last().unwrap_or(&0);
+    for oldest in &all[..2] {
+        at.cluster.on(stays, &["members", "remove", &oldest.to_string()])?;
+        at.cluster.change(None, Some(*oldest))?;
+    }
+    Ok(())
+}
+
+/// A server that begins anew meanwhile has the file as it was.
+fn edit(at: &At<'_>) -> Outcome {
+    at.cluster.edit()?;
+    let follower = at.follower()?;
+    at.end(follower.server_pid)?;
+    let differs = at.cluster.base_diff(follower.id)?;
+    let conf = at.cluster.redis().join("redis.conf");
+    if differs.contains(&*conf.to_string_lossy()) {
+        return Ok(());
+    }
+    Err(Failure(format!("skein base diff does not name {}: {differs}", conf.display())))
+}
+
+fn take_over(at: &At<'_>) -> Outcome {
+    let setting = at.cluster.edit()?;
+    let report = at.cluster.upgrade(at.follower()?.id, &["--files"])?;
+    at.cluster.has_setting(setting);
+    let conf = at.cluster.redis().join("redis.conf");
+    if report["files"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|file| *file == *conf.to_string_lossy()))
+    {
+        return Ok(());
+    }
+    Err(Failure::of("skein upgrade --files has not taken over redis.conf", report))
+}
+
+/// The leader's host is the last one, and it hands over before.
+fn renew(at: &At<'_>) -> Outcome {
+    let skein = at.cluster.another_skein()?;
+    let leader = at.status.leader()?.id;
+    let mut order = at.cluster.members();
+    order.sort_by_key(|id| *id == leader);
+    for id in order {
+        if at.cluster.whole()?.leader()?.id == id {
+            at.hand_over()?;
+        }
+        at.cluster.renew(id, &skein)?;
+        at.cluster.whole()?;
+    }
+    at.cluster.has_only(skein)
+}
+
+fn new_runtime(at: &At<'_>) -> Outcome {
+    at.cluster.upgrade(at.follower()?.id, &["--skein"])?;
+    at.cluster.has_new_runtime();
+    Ok(())
+}
+
+/// The two programs are the same, at different paths.
+fn program(at: &At<'_>) -> Outcome {
+    let [now, other] = at.cluster.programs();
+    if !other.exists() {
+        fs::copy(&now, &other).map_err(|error| Failure::of(other.display(), error))?;
+    }
+    let conf = at.cluster.redis().join("redis.conf");
+    let words = ["--", &other.to_string_lossy(), &conf.to_string_lossy()];
+    at.cluster.upgrade(at.follower()?.id, &words)?;
+    at.cluster.has_program(other);
+    Ok(())
+}
+
+fn passive(at: &At<'_>) -> Outcome {
+    let old = at.follower()?.id;
+    let passive = at.replace(old, "passive")?;
+    at.cluster.change(None, Some(old))?;
+    await_some("the passive replica to be in step", || at.cluster.has_passive(passive))?;
+    at.replace(passive, "active")?;
+    at.cluster.change(None, Some(passive))
+}
+
+fn flip(at: &At<'_>) -> Outcome {
     let value = "a value that no other place has ".repeat(8);
-    let failed = |error| Failure::of("redis' client", error);
-    let mut client =
-        await_some("a connection", || Ok(Client::connect(cluster.service, ANSWER_MAX).ok()))?;
     let length = value.len();
     let set = format!("*3\r\n$3\r\nSET\r\n$6\r\nmarker\r\n${length}\r\n{value}\r\n");
-    client.exchange(&crate::wire::Exchange::line(set, "+OK")).map_err(failed)?;
-    drop(client);
-    let pid = follower(status)?.server_pid;
-    let at = await_some("the value in a follower's memory", || {
+    let set = at.cluster.client()?.exchange(&Exchange::line(set, "+OK"));
+    set.map_err(|error| Failure::of("redis' client", error))?;
+    let pid = at.follower()?.server_pid;
+    let place = await_some("the value in a follower's memory", || {
         let found = memory::found(pid.into(), value.as_bytes());
         Ok(found.map_err(|error| Failure::of("a server's memory", error))?.first().copied())
     })?;
     let memory = OpenOptions::new().write(true).open(format!("/proc/{pid}/mem"));
-    let written = memory.and_then(|memory| memory.write_all_at(b"A", at));
+    let written = memory.and_then(|memory| memory.write_all_at(b"A", place));
     written.map_err(|error| Failure::of("a server's memory", error))?;
-    cluster.skein(&["verify", "--repair"])?;
-    cluster.skein(&["verify"]).map(|_| None)
+    at.cluster.skein(&["verify", "--repair"])?;
+    at.cluster.skein(&["verify"]).map(drop)
 }

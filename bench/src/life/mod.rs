@@ -1,9 +1,11 @@
-//! The life of a cluster: three replicas of a redis with an append-only file, under load, lose and get back replicas again and again.
+//! The life of a cluster: three replicas of a redis with an append-only file, on hosts of their own as far as nodes can tell, under load. Nodes, servers, disks and hosts
+//! are lost and replaced, members come and go, and the server, its files and Skein are upgraded, again and again.
 //!
 //! A client counts up and notices a count that was acknowledged and is lost, or comes twice; another set of clients writes values to a bounded number of keys, so that a bounded
 //! log, bounded images and bounded memory are to be seen. Whatever goes wrong ends the run with an error, after the results were written.
 
 mod clients;
+mod cluster;
 mod events;
 
 use std::collections::BTreeMap;
@@ -17,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::about::{self, About};
 use super::process::{self, interrupts};
-use super::servers::{Server, redis};
-use super::target::Cluster;
-use super::wire::free_address;
+use super::servers::Server;
 use clients::Clients;
+use cluster::Cluster;
+pub use events::LEADER_KILLED;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
@@ -29,10 +31,6 @@ const SAMPLES: u64 = 720;
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// How long the service runs before the first event.
 const FIRST_AFTER: Duration = Duration::from_secs(5);
-/// The append-only file is written anew when it has doubled: it is bounded as well.
-const REDIS: redis::Redis =
-    redis::Redis { more: &["--appendonly", "yes", "--auto-aof-rewrite-min-size", "64mb"] };
-
 /// Options.
 #[derive(clap::Args)]
 pub struct Options {
@@ -45,6 +43,9 @@ pub struct Options {
     /// Time between two events [s]
     #[arg(long, default_value_t = 12)]
     event_every_s: u64,
+    /// What an acknowledged write survives; with memory, members do not change
+    #[arg(long, default_value = "fsync", value_parser = ["fsync", "memory"])]
+    durability: String,
     /// Where results go [default: bench/results/life.json]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -53,7 +54,7 @@ pub struct Options {
 /// Results: a run for each way of loading.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Lives {
-    /// `full` or `paced`.
+    /// `full`, `paced` or `memory`.
     pub runs: BTreeMap<String, Life>,
 }
 
@@ -63,6 +64,9 @@ pub struct Life {
     /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
+    /// `fsync` or `memory`.
+    #[serde(default)]
+    pub durability: String,
     /// Requests a second that were wanted; 0: as many as were answered.
     pub per_second: u64,
     /// Counts that were acknowledged, none of which is lost.
@@ -108,35 +112,84 @@ pub fn stored() -> PathBuf {
 
 /// Measures and stores.
 pub fn run(options: &Options) -> Outcome {
-    let Options { minutes, per_second, event_every_s, .. } = options;
+    let Options { minutes, per_second, event_every_s, durability, .. } = options;
     let command = format!(
-        "cargo xtask bench life --minutes {minutes} --per-second {per_second} --event-every-s {event_every_s}"
+        "cargo xtask bench life --minutes {minutes} --per-second {per_second} --event-every-s {event_every_s} --durability {durability}"
     );
     let about = About::look(command, [Server::Redis.workload().version()])?;
     let (events, samples) = (Vec::new(), Vec::new());
-    let mut life = Life { about, per_second: *per_second, acknowledged: 0, events, samples };
+    let (durability, per_second) = (durability.clone(), *per_second);
+    let mut life = Life { about, durability, per_second, acknowledged: 0, events, samples };
     let lived = live(options, &mut life);
     life.about.unix_time_s = about::unix_time_s();
     let output = options.output.clone().unwrap_or_else(stored);
     let mut all: Lives = about::read(&output)?.unwrap_or_default();
-    let name = if *per_second == 0 { "full" } else { "paced" };
+    let name = match per_second {
+        _ if life.in_memory() => "memory",
+        0 => "full",
+        _ => "paced",
+    };
     all.runs.insert(name.to_owned(), life);
     about::write(&output, &all)?;
     lived
 }
 
+impl Life {
+    /// Whether logs were in memory.
+    pub fn in_memory(&self) -> bool {
+        self.durability == "memory"
+    }
+}
+
 fn live(options: &Options, life: &mut Life) -> Outcome {
     let interrupt = interrupts()?;
-    let cluster = Cluster::of(&REDIS, free_address()?, 3, "fsync")?;
+    let cluster = Cluster::start(if life.in_memory() { "memory" } else { "fsync" })?;
+    let lived = live_in(&cluster, options, life, &interrupt);
+    lived.map_err(|failure| {
+        let kept = cluster.keep();
+        Failure(format!("{failure}; what the nodes wrote is in {}", kept.display()))
+    })
+}
+
+fn live_in(
+    cluster: &Cluster,
+    options: &Options,
+    life: &mut Life,
+    interrupt: &AtomicBool,
+) -> Outcome {
+    let tended = AtomicBool::new(true);
+    thread::scope(|scope| {
+        let manager = scope.spawn(|| {
+            while tended.load(Ordering::Relaxed) {
+                cluster.tend()?;
+                thread::sleep(LOOK_AFTER);
+            }
+            Ok(())
+        });
+        let lived = under_load(cluster, options, life, interrupt);
+        tended.store(false, Ordering::Relaxed);
+        let managed = manager.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        lived.and(managed)
+    })
+}
+
+fn under_load(
+    cluster: &Cluster,
+    options: &Options,
+    life: &mut Life,
+    interrupt: &AtomicBool,
+) -> Outcome {
     cluster.whole()?;
-    let clients = Clients::new(cluster.service, options.per_second);
+    let clients = Clients::new(cluster, options.per_second);
     let begun = Instant::now();
     let every = Duration::from_secs(options.event_every_s);
     let times = Times { begun, end: begun + Duration::from_secs(60 * options.minutes), every };
+    let kinds = events::KINDS.iter().filter(|kind| !life.in_memory() || !kind.changes_members);
+    let kinds: Vec<_> = kinds.collect();
     let (events, samples) = thread::scope(|scope| {
         clients.start(scope);
-        let samples = scope.spawn(|| samples(&cluster, &clients, &times));
-        let events = events_until(&times, &cluster, &clients, &interrupt, &mut life.events);
+        let samples = scope.spawn(|| samples(cluster, &clients, &times));
+        let events = events_until(&times, &kinds, &clients, interrupt, &mut life.events);
         clients.end();
         (events, samples.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
@@ -144,8 +197,8 @@ fn live(options: &Options, life: &mut Life) -> Outcome {
     life.samples = samples;
     events?;
     clients.failure().map_or(Ok(()), Err)?;
-    cluster.whole()?;
-    cluster.skein(&["verify"]).map(|_| ())
+    cluster.equal_digests()?;
+    cluster.skein(&["verify"]).map(drop)
 }
 
 /// When events are.
@@ -158,14 +211,14 @@ struct Times {
 /// One event after the other.
 fn events_until(
     times: &Times,
-    cluster: &Cluster,
-    clients: &Clients,
+    kinds: &[&events::Kind],
+    clients: &Clients<'_>,
     interrupt: &AtomicBool,
     done: &mut Vec<Event>,
 ) -> Outcome {
     let Times { begun, end, every } = *times;
     let mut next = begun + FIRST_AFTER;
-    for kind in events::KINDS.iter().cycle() {
+    for kind in kinds.iter().cycle() {
         while Instant::now() < next {
             if let Some(failure) = clients.failure() {
                 return Err(failure);
@@ -178,9 +231,9 @@ fn events_until(
         if next + every > end {
             break;
         }
-        let event = events::one(kind, cluster, clients, begun)?;
+        let event = events::one(kind, clients, begun)?;
         println!(
-            "{:>7.1} s  {:<40} {:>6.1} s until all are in step, at most {:>5.0} ms without an answer",
+            "{:>7.1} s  {:<54} {:>6.1} s until all are in step, at most {:>5.0} ms without an answer",
             event.at_s, event.what, event.took_s, event.silent_ms
         );
         done.push(event);
@@ -190,7 +243,7 @@ fn events_until(
 }
 
 /// Looks until the clients end.
-fn samples(cluster: &Cluster, clients: &Clients, times: &Times) -> Vec<Sample> {
+fn samples(cluster: &Cluster, clients: &Clients<'_>, times: &Times) -> Vec<Sample> {
     let Times { begun, end, .. } = *times;
     let every = Duration::from_secs((end - begun).as_secs().div_ceil(SAMPLES).max(1));
     let mut all = Vec::new();
@@ -211,7 +264,7 @@ fn samples(cluster: &Cluster, clients: &Clients, times: &Times) -> Vec<Sample> {
         all.push(Sample {
             at_s: rounded((now - begun).as_secs_f64()),
             per_second: rounded(per_second),
-            disk_mib: mib(occupied(&cluster.data())),
+            disk_mib: mib(occupied(&cluster.hosts())),
             nodes_mib: mib(process::resident(&nodes)),
             servers_mib: mib(process::resident(&servers)),
         });

@@ -10,6 +10,9 @@ use crate::life::{self, Life, Lives, Sample};
 use crate::stats::Spread;
 use skein_testkit::Outcome;
 
+/// Answers count as usual again at this share of the run's median.
+const USUAL: f64 = 0.8;
+
 type Curve = (&'static str, fn(&Sample) -> f64);
 
 /// A plot: its name in files, its title, its vertical axis, its curves.
@@ -58,9 +61,11 @@ fn plot(run: &str, name: &str) -> String {
 fn text(lives: &Lives) -> String {
     let mut text = "# A cluster's life\n\n\
          Written by `cargo xtask bench --report` from `bench/results/life.json`. Don't edit it by hand.\n\n\
-         Three replicas of a redis with an append-only file, with fsync, on one machine; 16 clients write values of 1 KiB to 20,000 keys, and one counts up.\n\
-         Meanwhile replicas are killed, lose their disks, and get wrong memory, which is repaired. No acknowledged count was lost, none came twice, and all\n\
-         replicas were equal at the end (`skein verify`), or the run fails.\n"
+         Three, at times five, replicas of a redis with an append-only file on one machine, each a `skein node` with directories, a configuration and addresses of its\n\
+         own; 16 clients write values of 1 KiB to 20,000 keys, and one counts up, and each tries the hosts in turn. Meanwhile nodes, servers, disks and hosts are lost and\n\
+         replaced, members come and go, memory gets wrong and is repaired, and server, files and Skein are upgraded. After each event all replicas are in step again, and the\n\
+         members, the edition, the program, the Skein that servers run with and a setting of redis are those that are wanted. No acknowledged count was lost, none came\n\
+         twice, and all replicas were equal at the end (digests, and `skein verify`), or the run fails. Upright lines in the plots are events.\n"
         .to_owned();
     for (run, life) in &lives.runs {
         one(&mut text, run, life);
@@ -74,11 +79,17 @@ fn one(text: &mut String, run: &str, life: &Life) {
         0 => "as many requests as are answered".to_owned(),
         paced => format!("{} requests a second", number(paced as f64, 0)),
     };
+    let log = match life.durability.as_str() {
+        // Results of before there were hosts.
+        "" => "nodes of one `skein run`",
+        "memory" => "logs in memory",
+        _ => "logs on the disk",
+    };
     let last = life.samples.last().map_or(0.0, |at| at.at_s);
     // Infallible: a string.
     let _ = write!(
         text,
-        "\n## {} minutes, {load}\n\n`{}`, {} at commit {}; {} counts were acknowledged.\n\n",
+        "\n## {} minutes, {load}, {log}\n\n`{}`, {} at commit {}; {} counts were acknowledged.\n\n",
         number(last / 60.0, 0),
         about.command,
         about.day(),
@@ -116,5 +127,80 @@ fn one(text: &mut String, run: &str, life: &Life) {
     let _ = write!(text, "\n{}\n", table(&rows));
     for (name, title, ..) in PLOTS {
         let _ = writeln!(text, "![{title}]({})", plot(run, name));
+    }
+    if run == "full" {
+        text.push_str(&beside_rex(life).unwrap_or_default());
+    }
+}
+
+/// What Figure 10 of the Rex paper shows, in this run; nothing where no leader's node was killed.
+fn beside_rex(life: &Life) -> Option<String> {
+    let kills: Vec<_> =
+        life.events.iter().filter(|event| event.what == life::LEADER_KILLED).collect();
+    let wide = |values: Vec<f64>, digits| super::text::wide(Spread::of(values), digits);
+    let usual = Spread::of(life.samples.iter().map(|at| at.per_second).collect())?.median;
+    let back: Vec<f64> = kills.iter().filter_map(|kill| dip_s(life, kill.at_s, usual)).collect();
+    let longest = back.iter().copied().reduce(f64::max)?;
+    let between = life.samples.windows(2).map(|two| two[1].at_s - two[0].at_s).collect();
+    Some(format!(
+        "\nBeside Figure 10 of [Rex](comparison.md) (no answers for 5 s when the primary dies, and a dip of 30 s when it comes back): here the leader's node was killed {} times, there\n\
+         was no answer for {} ms, and all replicas were in step again after {} s, the killed one among them. At most {} s after a kill the answers in an interval of\n\
+         {} s were at {} % of the run's median again.\n",
+        kills.len(),
+        wide(kills.iter().map(|kill| kill.silent_ms).collect(), 0),
+        wide(kills.iter().map(|kill| kill.took_s).collect(), 1),
+        number(longest, 0),
+        number(Spread::of(between)?.median, 0),
+        number(USUAL * 100.0, 0),
+    ))
+}
+
+/// The time from `at_s` to the end of the first interval with about as many answers as usual [s].
+fn dip_s(life: &Life, at_s: f64, usual: f64) -> Option<f64> {
+    let mut after = life.samples.iter().filter(|sample| sample.at_s > at_s);
+    after.find(|sample| sample.per_second >= USUAL * usual).map(|sample| sample.at_s - at_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::about::About;
+    use crate::life::Event;
+
+    /// A second each; the leader's node dies at 2.5 s.
+    fn life(answers: &[f64]) -> Life {
+        let sample = |(at, per_second): (usize, &f64)| Sample {
+            at_s: at as f64 + 1.0,
+            per_second: *per_second,
+            disk_mib: 0.0,
+            nodes_mib: 0.0,
+            servers_mib: 0.0,
+        };
+        let what = life::LEADER_KILLED.to_owned();
+        Life {
+            about: About::default(),
+            durability: "fsync".to_owned(),
+            per_second: 0,
+            acknowledged: 0,
+            events: vec![Event { what, at_s: 2.5, took_s: 1.5, silent_ms: 60.0 }],
+            samples: answers.iter().enumerate().map(sample).collect(),
+        }
+    }
+
+    #[test]
+    fn a_dip_lasts_until_answers_are_as_usual() {
+        let life = life(&[100.0, 100.0, 10.0, 50.0, 90.0, 100.0]);
+        assert_eq!(dip_s(&life, 2.5, 95.0), Some(2.5));
+        let text = beside_rex(&life).expect("a kill");
+        for part in ["killed 1 times", "for 60 ms", "after 1.5 s", "80 %"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_kill_is_not_compared() {
+        let mut life = life(&[100.0, 100.0]);
+        life.events.clear();
+        assert_eq!(beside_rex(&life), None);
     }
 }

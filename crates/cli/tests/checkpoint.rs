@@ -304,7 +304,7 @@ fn without_a_cluster_there_is_nothing_to_ask() {
 fn a_rotten_image_is_found_and_replaced_while_the_cluster_runs() {
     const ALL: [u64; 3] = [1, 2, 3];
     let mut nodes = Nodes::new();
-    nodes.checkpoint = "scrub_s = 1\nlog_entries = 1000000";
+    nodes.hosts.setup.checkpoint = "scrub_s = 1\nlog_entries = 1000000".into();
     for id in ALL {
         nodes.begin(id, "found", &ALL);
     }

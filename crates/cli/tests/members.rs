@@ -117,6 +117,32 @@ fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load()
     assert_line(&refused, 2, &[&format!("replica {last} is the last one")]);
 }
 
+/// Files of an upgrade reach replicas whose configurations name none that has them.
+#[test]
+fn an_upgrade_reaches_members_that_no_configuration_names() {
+    let mut nodes = Nodes::new();
+    nodes.keep_data();
+    nodes.begin(1, "found", &[1]);
+    wait_redis(nodes.ports[0]).set("key", "value").unwrap();
+    for id in 2..=3 {
+        nodes.begin(id, "join", &[1]);
+        nodes.does(1, &["members", "add", &format!("{id}={}", nodes.address(id))]);
+    }
+    let all = [1, 2, 3];
+    nodes.wait_members(&all);
+    nodes.wait_equal(&all);
+    let program = nodes.place.path("redis").join("other-server");
+    fs::copy("/usr/bin/redis-server", &program).unwrap();
+    let args = nodes.hosts.setup.server[1..].to_vec();
+    let mut words = vec!["upgrade", "--", program.to_str().unwrap()];
+    words.extend(args.iter().map(String::as_str));
+    let said = nodes.does(3, &words);
+    assert!(said.contains("edition 2 is up"), "{said}");
+    nodes.wait_equal(&all);
+    let kept = wait_redis(nodes.ports[0]).get("key").unwrap();
+    assert_eq!(kept.as_deref(), Some(&b"value"[..]));
+}
+
 #[test]
 fn what_would_do_harm_is_refused_and_one_that_does_not_come_is_withdrawn() {
     let mut nodes = Nodes::three();

@@ -6,29 +6,22 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use common::assert_line;
 use common::cluster::wait_for_or;
 use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
-use common::{Place, assert_line, runtime};
+use skein_testkit::nodes::Skein;
 
 const ALL: [u64; 3] = [1, 2, 3];
 /// What stands before the digits of a runtime's interface.
 const INTERFACE: &[u8] = b"\0Skein runtime, interface \0";
 
-/// A directory with a Skein whose runtime `change` has changed.
-fn install(place: &Place, name: &str, from: Option<PathBuf>, change: fn(&mut Vec<u8>)) -> PathBuf {
-    let dir = place.path(name);
-    fs::create_dir(&dir).unwrap();
-    let built = || (PathBuf::from(place.skein().get_program()), runtime().to_owned());
-    let (skein, library) =
-        from.map_or_else(built, |dir| (dir.join("skein"), dir.join("libskein.so")));
-    fs::copy(skein, dir.join("skein")).unwrap();
-    let mut bytes = fs::read(library).unwrap();
-    change(&mut bytes);
-    fs::write(dir.join("libskein.so"), bytes).unwrap();
-    dir
+/// The Skein in a directory of that name, whose runtime `change` has changed.
+fn install(nodes: &Nodes, name: &str, from: Option<PathBuf>, change: fn(&mut Vec<u8>)) -> Skein {
+    let from = from.map_or_else(|| nodes.hosts.setup.skein.clone(), |dir| Skein::within(&dir));
+    from.copy(&nodes.place.path(name), change).unwrap()
 }
 
 fn another(bytes: &mut Vec<u8>) {
@@ -41,15 +34,13 @@ fn later_interface(bytes: &mut [u8]) {
     bytes[at..at + 4].copy_from_slice(b"9999");
 }
 
-/// Three nodes with Skein in `dir`, whose redis keeps its data when it ends.
-fn three(dir: impl FnOnce(&Place) -> PathBuf) -> Nodes {
+/// Three nodes with the Skein that `install` makes, whose redis keeps its data when it ends.
+fn three(install: impl FnOnce(&Nodes) -> Skein) -> Nodes {
     let mut nodes = Nodes::new();
-    let (dir, data) = (dir(&nodes.place), nodes.place.path("redis"));
-    fs::create_dir(&data).unwrap();
-    let data = data.to_str().unwrap();
-    nodes.args = ["--save", "3600", "1", "--dir", data].map(String::from).to_vec();
+    nodes.keep_data();
+    let skein = install(&nodes);
     for id in ALL {
-        nodes.installed[id as usize - 1] = Some(dir.clone());
+        nodes.hosts.install(id, skein.clone()).unwrap();
         nodes.begin(id, "found", &ALL);
     }
     wait_redis(nodes.ports[0]);
@@ -58,9 +49,9 @@ fn three(dir: impl FnOnce(&Place) -> PathBuf) -> Nodes {
 }
 
 /// Another Skein on this host.
-fn renew(nodes: &mut Nodes, id: u64, dir: &Path) {
+fn renew(nodes: &mut Nodes, id: u64, skein: &Skein) {
     nodes.stop(id);
-    nodes.installed[id as usize - 1] = Some(dir.to_owned());
+    nodes.hosts.install(id, skein.clone()).unwrap();
     nodes.start(id);
     wait_in_step(nodes, id);
 }
@@ -82,8 +73,8 @@ fn have_other_runtimes(nodes: &Nodes) -> [bool; 3] {
 #[test]
 fn a_new_version_comes_to_one_host_after_the_other_under_load() {
     let other = std::env::var_os("SKEIN_OTHER_BUILD").map(PathBuf::from);
-    let mut nodes = three(|place| install(place, "one", other, |_| ()));
-    let two = install(&nodes.place, "two", None, another);
+    let mut nodes = three(|nodes| install(nodes, "one", other, |_| ()));
+    let two = install(&nodes, "two", None, another);
     let load = Load::start(3, nodes.clients(), || {});
     // The leader comes last, and hands over.
     let leader = nodes.leader(&ALL);
@@ -122,7 +113,7 @@ fn a_new_version_comes_to_one_host_after_the_other_under_load() {
     // Then the servers get the new one.
     let leader = nodes.leader(&ALL);
     let said = nodes.does(leader, &["upgrade", "--skein"]);
-    let library = two.join("libskein.so").canonicalize().unwrap();
+    let library = two.runtime.canonicalize().unwrap();
     assert!(said.contains(&format!("taken over: {}", library.display())), "{said}");
     let all_new = || (have_other_runtimes(&nodes) == [false; 3]).then_some(());
     wait_for_or("the new runtime", || nodes.evidence(), all_new);
@@ -144,8 +135,8 @@ fn a_new_version_comes_to_one_host_after_the_other_under_load() {
 
 #[test]
 fn a_runtime_that_not_all_can_drive_is_not_taken_over() {
-    let mut nodes = three(|place| install(place, "one", None, |_| ()));
-    let later = install(&nodes.place, "later", None, |bytes| later_interface(bytes));
+    let mut nodes = three(|nodes| install(nodes, "one", None, |_| ()));
+    let later = install(&nodes, "later", None, |bytes| later_interface(bytes));
     let leader = nodes.leader(&ALL);
     // Only the library is there: this node goes on with what is pinned, and does not take what it cannot drive.
     renew(&mut nodes, leader, &later);
@@ -155,7 +146,7 @@ fn a_runtime_that_not_all_can_drive_is_not_taken_over() {
         nodes.does(heir, &["members", "transfer", &leader.to_string()]);
         assert_eq!(nodes.leader(&ALL), leader);
     }
-    let library = later.join("libskein.so").canonicalize().unwrap();
+    let library = later.runtime.canonicalize().unwrap();
     let refused = nodes.skein(leader, &["upgrade", "--skein"]);
     assert_line(&refused, 2, &[library.to_str().unwrap(), "it is of a later Skein"]);
     wait_redis(nodes.ports[leader as usize - 1]);

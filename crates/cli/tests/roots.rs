@@ -72,7 +72,8 @@ fn start(nodes: &mut Nodes) -> (Load, String) {
 #[test]
 fn a_follower_that_differs_is_found_at_an_image_and_rebuilt() {
     let mut nodes = Nodes::new();
-    nodes.checkpoint = "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 1000000";
+    nodes.hosts.setup.checkpoint =
+        "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 1000000".into();
     let (load, value) = start(&mut nodes);
     let equal = wait_equal(&nodes, 2, 0);
     let leader = nodes.leader(&ALL);
@@ -87,7 +88,8 @@ fn a_follower_that_differs_is_found_at_an_image_and_rebuilt() {
 #[test]
 fn a_leader_that_differs_is_found_in_a_long_stretch_and_hands_over() {
     let mut nodes = Nodes::new();
-    nodes.checkpoint = "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 6";
+    nodes.hosts.setup.checkpoint =
+        "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 6".into();
     let (load, value) = start(&mut nodes);
     let equal = wait_equal(&nodes, 3, 0);
     let leader = nodes.leader(&ALL);

@@ -4,6 +4,7 @@ pub mod client;
 pub mod cluster;
 mod failure;
 pub mod memory;
+pub mod nodes;
 pub mod ports;
 pub mod preload;
 pub mod random;

@@ -1,15 +1,13 @@
 //! Three `skein node`s with one configuration, each on a host of its own ([`super::hosts`]), and the work of a service manager for them.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::{CloneFlags, unshare};
-use serde_json::{Value, json};
+use serde_json::Value;
+use skein_testkit::nodes::{Joined, Member};
 
 use super::cluster::wait_for_or;
 use super::hosts::Hosts;
@@ -42,7 +40,7 @@ pub struct Machine {
     pub variable: Option<(&'static str, &'static str)>,
     nodes: Vec<Option<Child>>,
     again: [Option<Instant>; 3],
-    all: Option<fs::File>,
+    all: Option<Joined>,
     disks: Option<PathBuf>,
 }
 
@@ -191,30 +189,15 @@ impl Machine {
 
     /// Lets [`Self::skein_all`] find all three nodes, as if they were on one host.
     pub fn join_all(&mut self) {
-        let dir = self.place.path("run-all");
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(dir.join(NAME)).unwrap();
-        let node = |id: u64| {
-            json!({
-                "id": id, "address": format!("10.77.0.{id}:7100"), "log": self.place.path(&format!("node-{id}.log")),
-                "admin": self.data(id).join("admin.sock"), "data": self.data(id), "output": self.data(id).join("server.log"),
-            })
+        let all = Joined::new(&self.place.path("run-all"), NAME).unwrap();
+        let member = |id: u64| Member {
+            id,
+            address: format!("10.77.0.{id}:7100"),
+            data: self.data(id),
+            log: self.place.path(&format!("node-{id}.log")),
         };
-        let state = json!({
-            "name": NAME, "pid": std::process::id(), "mode": "order", "schedule": "serial", "replicas": 3,
-            "nodes": [node(1), node(2), node(3)],
-        });
-        fs::write(dir.join(NAME).join("state.json"), state.to_string()).unwrap();
-        let mut lock = fs::File::create(dir.join(NAME).join("lock")).unwrap();
-        writeln!(lock, "{}", std::process::id()).unwrap();
-        let whole = libc::flock {
-            l_type: libc::F_WRLCK as i16,
-            l_whence: libc::SEEK_SET as i16,
-            l_start: 0,
-            l_len: 0,
-            l_pid: 0,
-        };
-        fcntl(&lock, FcntlArg::F_OFD_SETLK(&whole)).unwrap();
-        self.all = Some(lock);
+        all.name("order", &[1, 2, 3].map(member)).unwrap();
+        self.all = Some(all);
     }
 
     /// Runs the command where it finds all three nodes.

@@ -1,109 +1,86 @@
 //! Nodes of a redis on this machine, each with a configuration of its own, as on several hosts.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use skein_testkit::nodes::{REMOVED, Setup, Skein};
 
-use super::cluster::{free_port, wait_for_or};
+use super::cluster::wait_for_or;
 use super::load::Load;
 use super::resp::{Redis, Reply};
-use super::{PATIENCE, Place};
+use super::{PATIENCE, Place, runtime};
 
 const NAME: &str = "grows";
 /// The id of the cluster.
 pub const CLUSTER_ID: &str = "4f1c29d0a8b35e6677889900aabbccdd";
 /// So many replicas may be there in turn.
-const MOST: usize = 8;
-/// The exit code of a node that was removed.
-const REMOVED: i32 = 4;
+const MOST: u64 = 8;
 
 /// Nodes on this machine as on several: each with its own directories, and addresses of 127.0.0.1.
 pub struct Nodes {
+    /// The nodes, which end before their directories go.
+    pub hosts: skein_testkit::nodes::Nodes,
     /// Their directories.
     pub place: Place,
-    /// Where nodes listen for each other, by id.
-    peers: Vec<u16>,
     /// Where clients connect.
     pub ports: Vec<u16>,
-    running: Vec<Option<Child>>,
-    /// When they take images, as in their configuration.
-    pub checkpoint: &'static str,
-    /// The server's arguments behind its port and address.
-    pub args: Vec<String>,
-    /// The directory of each node's Skein, by id, unless it is the built one.
-    pub installed: Vec<Option<PathBuf>>,
 }
 
 impl Nodes {
     /// None runs.
     pub fn new() -> Self {
         let place = Place::new();
-        place.file("key", &"5eed".repeat(16), 0o600);
-        let ports = |_| (0..MOST).map(|_| free_port()).collect();
-        let (peers, ports) = (ports(0), ports(1));
-        Self {
-            place,
-            peers,
-            ports,
-            running: (0..MOST).map(|_| None).collect(),
-            checkpoint: "log_entries = 300",
-            args: ["--save", ""].map(String::from).to_vec(),
-            installed: vec![None; MOST],
-        }
+        let (program, runtime) = (place.skein().get_program().into(), runtime().to_owned());
+        let server = ["/usr/bin/redis-server", "--port", "6379", "--bind", "127.0.0.1"];
+        let setup = Setup {
+            name: NAME.into(),
+            cluster_id: CLUSTER_ID.into(),
+            durability: "fsync",
+            server: server.iter().chain(&["--save", ""]).map(|word| (*word).into()).collect(),
+            checkpoint: "log_entries = 300".into(),
+            skein: Skein { program, runtime },
+        };
+        let mut hosts = skein_testkit::nodes::Nodes::new(place.dir.path(), setup).unwrap();
+        (1..=MOST).for_each(|id| hosts.add(id).unwrap());
+        let ports = (1..=MOST).map(|id| hosts.clients(id).unwrap().port()).collect();
+        Self { hosts, place, ports }
+    }
+
+    /// From now on the server has its data in a file when it ends.
+    pub fn keep_data(&mut self) {
+        let dir = self.place.path("redis");
+        std::fs::create_dir(&dir).unwrap();
+        let server = &mut self.hosts.setup.server;
+        server.truncate(server.len() - 2);
+        let args = ["--save", "3600", "1", "--dir", dir.to_str().unwrap()];
+        server.extend(args.map(String::from));
     }
 
     /// Where a node listens for others.
     pub fn address(&self, id: u64) -> String {
-        format!("127.0.0.1:{}", self.peers[id as usize - 1])
+        self.hosts.peer(id).unwrap().to_string()
     }
 
     /// Where clients connect, of all.
     pub fn clients(&self) -> Vec<SocketAddr> {
-        self.ports.iter().map(|port| ([127, 0, 0, 1], *port).into()).collect()
+        (1..=MOST).map(|id| self.hosts.clients(id).unwrap()).collect()
     }
 
     /// Writes a node's configuration, which names these peers and itself; answers its file.
     pub fn config(&self, id: u64, peers: &[u64]) -> PathBuf {
-        let all: Vec<u64> = peers.iter().copied().filter(|peer| *peer != id).chain([id]).collect();
-        let line = |peer: &u64| format!("{{ id = {peer}, address = \"{}\" }}", self.address(*peer));
-        let lines: Vec<String> = all.iter().map(line).collect();
-        let dir = self.place.dir.path().display();
-        let given = ["--port", "6379", "--bind", "127.0.0.1"].map(String::from);
-        let args: Vec<&String> = given.iter().chain(&self.args).collect();
-        let text = format!(
-            "name = \"{NAME}\"\nid = {id}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = \"{dir}/data-{id}\"\npeers = [{}]\n\
-             key_file = \"{dir}/key\"\nlog_file = \"{dir}/node-{id}.log\"\n[server]\nprogram = \"/usr/bin/redis-server\"\n\
-             args = {args:?}\n[publisher.bind]\n\
-             publish = [{{ address = \"127.0.0.1:{}\", server_port = 6379 }}]\n[checkpoint]\n{}\n",
-            lines.join(", "),
-            self.ports[id as usize - 1],
-            self.checkpoint,
-        );
-        self.place.file(&format!("skein-{id}.toml"), &text, 0o600)
+        self.hosts.configure(id, peers).unwrap()
     }
 
     /// A command on a node's host.
     pub fn command(&self, id: u64, args: &[&str]) -> Command {
-        let run = self.place.path(&format!("run-{id}"));
-        fs::create_dir_all(&run).unwrap();
-        let mut command = match &self.installed[id as usize - 1] {
-            None => self.place.skein_with_runtime(),
-            Some(dir) => {
-                let mut command = self.place.skein_of(&dir.join("skein"));
-                command.env("SKEIN_RUNTIME", dir.join("libskein.so"));
-                command
-            }
-        };
-        command.args(args).env("SKEIN_RUN_DIR", run);
-        command
+        self.hosts.command(id, args).unwrap()
     }
 
     /// Runs one.
     pub fn skein(&self, id: u64, args: &[&str]) -> Output {
-        self.command(id, args).output().unwrap()
+        self.hosts.skein(id, args).unwrap()
     }
 
     /// A command that succeeds; answers what it prints.
@@ -130,25 +107,20 @@ impl Nodes {
     /// Founds or joins, and starts the node.
     #[track_caller]
     pub fn begin(&mut self, id: u64, how: &str, peers: &[u64]) {
-        let config = self.config(id, peers);
-        self.does(id, &[how, "--config", config.to_str().unwrap()]);
+        self.hosts.begin(id, how, peers).unwrap();
         self.start(id);
     }
 
     /// Starts the node.
     pub fn start(&mut self, id: u64) {
-        let config = self.place.path(&format!("skein-{id}.toml"));
-        let said = fs::File::create(self.place.path(&format!("said-{id}"))).unwrap();
-        let mut command = self.command(id, &["node", "--config", config.to_str().unwrap()]);
-        command.stdout(Stdio::null()).stderr(said);
-        self.running[id as usize - 1] = Some(command.spawn().unwrap());
+        self.hosts.start(id).unwrap();
     }
 
     /// Asks it to end, and waits until it has.
     #[track_caller]
     pub fn stop(&mut self, id: u64) {
         self.does(id, &["stop"]);
-        let mut node = self.running[id as usize - 1].take().unwrap();
+        let mut node = self.hosts.take(id).unwrap();
         let ended = || node.try_wait().unwrap();
         let status = wait_for_or(&format!("node {id} to end"), || self.evidence(), ended);
         assert!(status.success(), "{status}: {}", self.evidence());
@@ -156,40 +128,29 @@ impl Nodes {
 
     /// Kills it.
     pub fn kill(&mut self, id: u64) {
-        let mut node = self.running[id as usize - 1].take().unwrap();
-        node.kill().unwrap();
-        node.wait().unwrap();
+        self.hosts.kill(id).unwrap();
     }
 
     /// The end of a node that was removed.
     #[track_caller]
     pub fn wait_removed(&mut self, id: u64) {
-        let mut node = self.running[id as usize - 1].take().unwrap();
-        let mut status = None;
-        wait_for_or(
-            &format!("node {id} to end"),
-            || self.evidence(),
-            || {
-                status = node.try_wait().unwrap();
-                status.map(drop)
-            },
-        );
-        let said = fs::read_to_string(self.place.path(&format!("said-{id}"))).unwrap();
-        assert_eq!(status.unwrap().code(), Some(REMOVED), "{said}");
+        let mut node = self.hosts.take(id).unwrap();
+        let ended = || node.try_wait().unwrap();
+        let status = wait_for_or(&format!("node {id} to end"), || self.evidence(), ended);
+        let said = std::fs::read_to_string(self.place.path(&format!("said-{id}"))).unwrap();
+        assert_eq!(status.code(), Some(REMOVED), "{said}");
         assert!(said.contains("an operator removed this replica from the cluster"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 
     /// What `skein status` says there.
     pub fn status(&self, id: u64) -> Value {
-        let output = self.skein(id, &["status", "--json"]);
-        serde_json::from_slice(&output.stdout).unwrap_or_default()
+        self.hosts.status(id).unwrap()
     }
 
     /// The members that a node knows: ids with a vote.
     pub fn members(&self, id: u64) -> Vec<u64> {
-        let output = self.skein(id, &["members", "--json"]);
-        let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let listed = self.hosts.members(id).unwrap();
         assert!(listed.is_null() || listed["cluster_id"] == CLUSTER_ID, "{listed}");
         let members = listed["members"].as_array().cloned().unwrap_or_default();
         let votes = members.iter().filter(|member| member["votes"] == true);
@@ -246,7 +207,7 @@ impl Nodes {
     /// The last lines of all logs.
     pub fn evidence(&self) -> String {
         let files = |id| [format!("node-{id}.log"), format!("said-{id}")];
-        self.place.last_lines((1..=MOST as u64).flat_map(files))
+        self.place.last_lines((1..=MOST).flat_map(files))
     }
 
     /// What the clients wrote is there, once each.
@@ -254,7 +215,7 @@ impl Nodes {
     pub fn check(&self, load: Load, at: u64) {
         let books = load.end();
         let port = self.ports[at as usize - 1];
-        let states = || (1..=MOST as u64).map(|id| format!("{id}: {}\n", self.status(id)));
+        let states = || (1..=MOST).map(|id| format!("{id}: {}\n", self.status(id)));
         let evidence = || states().collect::<String>() + &self.evidence();
         let mut redis = wait_for_or("redis to answer", evidence, || answering(port));
         for (client, books) in books.iter().enumerate() {
@@ -266,16 +227,6 @@ impl Nodes {
             let found: Vec<String> = found.iter().map(Reply::text).collect();
             assert!(!found.is_empty());
             books.assert_found(&found);
-        }
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for node in self.running.iter_mut().flatten() {
-            // It may have ended.
-            let _ = node.kill();
-            let _ = node.wait();
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
         if lost.is_empty() && !base.is_empty() {
             return Ok(base);
         }
-        let config = main.node().filter(|config| config.peers.len() > 1);
+        let config = main.node().filter(|config| !main.others(config).is_empty());
         let came = match config {
             Some(config) => ask_all(config, &base, What::Edition(digest), lost)? == Came::All,
             None => false,
@@ -149,20 +149,20 @@ fn ask_all(
     let mut came = Came::Nobody;
     let key = wire::key(config)?;
     let rate = config.checkpoint.fetch_bytes_per_s;
-    for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
-        let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));
+    for (peer, address) in base.others(config) {
+        let connected = Wire::connect(&address, key.as_ref(), ClusterId(config.cluster()));
         let filled = connected.and_then(|wire| Fetch { wire, base, rate, index }.all(&mut lost));
         match filled {
             Ok(0) => came = Came::Nothing,
             Ok(bytes) => {
-                tracing::info!(event = "base_fetched", peer = peer.id, bytes);
+                tracing::info!(event = "base_fetched", peer, bytes);
                 return Ok(Came::All);
             }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 return Err(failed(&base.dir)(error));
             }
             Err(error) => {
-                tracing::debug!(event = "base_not_fetched", peer = peer.id, %error);
+                tracing::debug!(event = "base_not_fetched", peer, %error);
             }
         }
     }

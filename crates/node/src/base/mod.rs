@@ -34,6 +34,7 @@ pub mod work;
 use crate::base::edition::Commands;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::transport::Address;
 use index::{Index, Kept, Text};
 use skein_log::disk::durable;
 use skein_sandbox::{Pin, Pins, Program, can_be_stacked};
@@ -42,7 +43,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::{Digest, Objects};
 
 /// Its directory in a data directory.
@@ -57,11 +58,20 @@ pub struct Base {
     /// The name of its index.
     name: String,
     objects: Arc<Objects>,
-    /// The node that has it, as its cluster was founded; none for a look from outside.
-    node: Option<Arc<NodeConfig>>,
+    /// The node that has it; none for a look from outside.
+    node: Option<Owner>,
     index: Mutex<Arc<Index>>,
     /// Its contents have been read, and nothing is lost.
     is_whole: AtomicBool,
+}
+
+/// A base's node.
+#[derive(Clone, Debug)]
+struct Owner {
+    /// As its cluster was founded.
+    config: Arc<NodeConfig>,
+    /// The others, as the log knows them; all bases of the node share it.
+    others: Arc<Mutex<Vec<(u64, Address)>>>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -96,7 +106,7 @@ impl Base {
         dir: PathBuf,
         name: String,
         objects: Arc<Objects>,
-        node: Option<Arc<NodeConfig>>,
+        node: Option<Owner>,
     ) -> Result<Self, NodeError> {
         let index = Index::read(&dir, &name).map_err(failed(&dir))?;
         let (index, is_whole) = (Mutex::new(Arc::new(index)), AtomicBool::new(false));
@@ -120,13 +130,34 @@ impl Base {
     /// The same for a node with this configuration, as its cluster was founded.
     #[must_use]
     pub fn of_node(self, config: &NodeConfig) -> Self {
-        Self { node: Some(Arc::new(config.clone())), ..self }
+        let (config, others) = (Arc::new(config.clone()), Arc::default());
+        Self { node: Some(Owner { config, others }), ..self }
     }
 
     /// The node that has it.
     #[must_use]
-    pub const fn node(&self) -> Option<&Arc<NodeConfig>> {
-        self.node.as_ref()
+    pub fn node(&self) -> Option<&Arc<NodeConfig>> {
+        self.node.as_ref().map(|node| &node.config)
+    }
+
+    /// From now on the log names these as the other members, whatever the configuration says.
+    pub fn know(&self, members: Vec<(u64, Address)>) {
+        if let Some(node) = &self.node {
+            *node.others.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        }
+    }
+
+    /// Where files can be had: the other members that the log names, and the peers of the configuration.
+    fn others(&self, config: &NodeConfig) -> Vec<(u64, Address)> {
+        let known = self.node.as_ref().map(|node| &node.others);
+        let known = known.map(|others| others.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all = known.map_or_else(Vec::new, |others| others.clone());
+        for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
+            if all.iter().all(|(_, address)| *address != peer.address) {
+                all.push((peer.id, peer.address.clone()));
+            }
+        }
+        all
     }
 
     /// Whether anything is pinned.

@@ -144,6 +144,9 @@ impl Peers {
         events: &mut Vec<PeerEvent>,
     ) {
         let own = self.hello.replica;
+        if let Some(base) = &self.base {
+            base.know(peers.iter().map(|(id, address)| (id.0, address.clone())).collect());
+        }
         self.since = since;
         self.hello.membership = since.map_or(LogIndex(0), |since| since.index);
         self.members = peers.iter().map(|(id, _)| *id).collect();

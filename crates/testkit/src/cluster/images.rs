@@ -1,5 +1,7 @@
 //! Images of a cluster's replicas, and what nodes wrote into their logs about servers that continue from them.
 
+use std::path::Path;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -90,18 +92,31 @@ impl Cluster {
 
     /// What a node has written into its log.
     fn events(&self, replica: u64) -> Outcome<Vec<Value>> {
-        let Some(dir) = self.node_dir(replica) else { return Ok(Vec::new()) };
-        let path = dir.join("node.log");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Failure::of(format!("cannot read {}", path.display()), error))?;
-        // The last line may be half written.
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        self.node_dir(replica).map_or(Ok(Vec::new()), |dir| events(&dir.join("node.log")))
     }
 }
 
+/// The first event in a node's log that no replica may have whose server is like the others', and can be restored; ends of servers are none.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn difference(log: &Path) -> Outcome<Option<Value>> {
+    Ok(events(log)?.into_iter().find(differs))
+}
+
+fn events(log: &Path) -> Outcome<Vec<Value>> {
+    let text = std::fs::read_to_string(log)
+        .map_err(|error| Failure::of(format!("cannot read {}", log.display()), error))?;
+    // The last line may be half written.
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn differs(event: &Value) -> bool {
+    DIFFERENCES.contains(&event["event"].as_str().unwrap_or_default())
+}
+
 fn is_difference(event: &Value) -> bool {
-    let name = event["event"].as_str().unwrap_or_default();
-    DIFFERENCES.contains(&name) || name == "server_ended" && event["how"] != KILLED
+    differs(event) || event["event"] == "server_ended" && event["how"] != KILLED
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-pub use self::images::Taken;
+pub use self::images::{Taken, difference};
 use self::status::Status;
 use crate::workspace;
 use crate::{Failure, Outcome};

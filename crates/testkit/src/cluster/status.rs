@@ -115,6 +115,11 @@ impl Status {
         self.leader().is_ok() && running as u64 == count && self.replicas.len() == running
     }
 
+    /// The same, and each has a vote.
+    pub fn is_in_step(&self, count: u64) -> bool {
+        self.is_whole(count) && self.replicas.iter().all(|replica| replica.role != "learner")
+    }
+
     /// The digest that all replicas have at the same index, if they are level.
     ///
     /// Replicas that differ at the same index are an error: that is a divergence.
@@ -173,6 +178,14 @@ mod tests {
         assert_eq!(status.leader().expect("a leader").node_pid, 12);
         assert_eq!(status.pids().collect::<Vec<_>>(), [11, 12]);
         assert!(status.is_whole(2) && !status.is_whole(3));
+    }
+
+    #[test]
+    fn a_replica_without_a_vote_is_not_in_step() {
+        let mut status = status([(5, "ab"), (5, "ab")]);
+        assert!(status.is_in_step(2));
+        status.replicas[0].role = "learner".to_owned();
+        assert!(status.is_whole(2) && !status.is_in_step(2));
     }
 
     #[test]
