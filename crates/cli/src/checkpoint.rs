@@ -243,9 +243,14 @@ fn verify(args: &LsArgs) -> Result<u8, Failure> {
             code = EXIT_USAGE;
         }
         // One that does not count yet may be removed at any time.
-        for image in one.images.iter_mut().filter(|image| image.confirmed) {
+        one.images.retain_mut(|image| {
+            if !image.confirmed {
+                return true;
+            }
             let target = format!("/images/{}/verified", image.index);
             match admin::get(&node.admin, &target, LONG) {
+                // Newer ones have taken its place.
+                Ok(told) if told == b"false" => return false,
                 Ok(_) => image.problem = None,
                 Err(AdminError::Refused(why)) => {
                     image.problem = Some(why);
@@ -256,7 +261,8 @@ fn verify(args: &LsArgs) -> Result<u8, Failure> {
                     code = EXIT_USAGE;
                 }
             }
-        }
+            true
+        });
     }
     output::print(&if args.json { output::json(&listed) } else { verified(&listed) });
     Ok(code)

@@ -46,15 +46,18 @@ fn status(index: LogIndex, found: Result<Found, ImageError>) -> ImageStatus {
     status
 }
 
-/// Reads one from its beginning to its end.
+/// Reads one from its beginning to its end; false: it is not here any more, because newer ones are.
 pub(super) async fn verify(
     State(shared): State<Shared>,
     Segment(index): Segment<u64>,
-) -> Result<(), Response> {
-    beside(shared.images, move |store| store.image(LogIndex(index)))
-        .await?
-        .map(drop)
-        .map_err(conflict)
+) -> Result<Json<bool>, Response> {
+    let index = LogIndex(index);
+    let read = move |store: Store| match store.image(index) {
+        Ok(_) => Ok(true),
+        Err(_) if store.is_removed(index) => Ok(false),
+        Err(error) => Err(error),
+    };
+    beside(shared.images, read).await?.map(Json).map_err(conflict)
 }
 
 /// Removes one.

@@ -5,7 +5,9 @@
 
 use super::*;
 use nix::sys::signal::Signal;
+use skein_testkit::random::Random;
 use skein_testkit::steps::Steps;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -85,7 +87,13 @@ fn receive(to: &Store, path: &Path, file: ImageFile) {
 }
 
 /// Kills the process of a task at its steps, each time in a directory that `prepare` has made; `check` gets what is left.
-fn killed_at_each_step(task: &str, prepare: impl Fn(&Path), check: impl Fn(&Path, u64)) {
+/// `stride`: at each step whose number it divides.
+fn killed_at_each_step(
+    task: &str,
+    stride: u64,
+    prepare: impl Fn(&Path),
+    check: impl Fn(&Path, u64),
+) {
     let library = tempfile::tempdir().unwrap();
     let steps = Steps::new(library.path()).unwrap_or_else(|failure| panic!("{failure}"));
     // Syncs cost nothing there.
@@ -107,7 +115,7 @@ fn killed_at_each_step(task: &str, prepare: impl Fn(&Path), check: impl Fn(&Path
     check(dir.path(), 0);
     let all = MANY - left;
     assert!(all > 100, "{all} steps");
-    let stride = if std::env::var_os("SKEIN_STEPS").is_some() { 1 } else { STRIDE };
+    let stride = if std::env::var_os("SKEIN_STEPS").is_some() { 1 } else { stride };
     let mut deaths = 0;
     for n in (1..=all).step_by(stride as usize) {
         let (dir, status, _) = killed_at(n);
@@ -128,8 +136,12 @@ fn found(store: &Store, n: u64) -> Vec<u64> {
     for index in &indices {
         needed.extend(file::packs_of(&store.path(LogIndex(*index))).unwrap().unwrap());
     }
-    let there: BTreeSet<PathBuf> = packs(store).into_iter().collect();
+    let mut there: BTreeSet<PathBuf> = packs(store).into_iter().collect();
     let needed: BTreeSet<PathBuf> = needed.iter().map(|pack| pack.path(store.dir())).collect();
+    // Some more may be there while an image comes.
+    if names(store).iter().any(|name| name.starts_with("image-") && name.ends_with(".incoming")) {
+        there.retain(|pack| needed.contains(pack));
+    }
     assert_eq!(there, needed, "step {n}");
     indices
 }
@@ -138,6 +150,7 @@ fn found(store: &Store, n: u64) -> Vec<u64> {
 fn killed_at_each_step_of_taking_images() {
     killed_at_each_step(
         "one_that_takes",
+        STRIDE,
         |_| (),
         |dir, n| {
             let (store, counted) = (store(dir), noted(dir));
@@ -167,7 +180,7 @@ fn killed_at_each_step_of_receiving_images() {
             );
         }
     };
-    killed_at_each_step("one_that_receives", prepare, |dir, n| {
+    killed_at_each_step("one_that_receives", STRIDE, prepare, |dir, n| {
         let (to, has) = (store(dir), noted(dir));
         to.tidy().unwrap();
         let indices: Vec<u64> = to.all().iter().map(|image| image.index().0).collect();
@@ -180,4 +193,138 @@ fn killed_at_each_step_of_receiving_images() {
         assert_eq!(found(&to, n), [10, 20]);
         assert_eq!(names(&to), names(&sender(dir)), "step {n}");
     });
+}
+
+/// What a replica does with its images, one thing after the other.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// It takes the image of this entry.
+    Take(u64),
+    /// It gets it from another replica.
+    Receive(u64),
+    /// It forgets it.
+    Remove(u64),
+    /// It starts.
+    Start,
+}
+
+/// The images that are there, and their pages.
+type Model = BTreeMap<u64, Vec<u8>>;
+
+/// Deeds in an order that each seed has anew, and the images behind each of them, first of all none. Other replicas have the images of [`sent_in`].
+fn deeds(seed: u64) -> (Vec<Deed>, Vec<Model>) {
+    let mut random = Random::new(seed);
+    let (mut deeds, mut models) = (Vec::new(), vec![Model::new()]);
+    let mut pages: Vec<u8> = (0..40).collect();
+    for at in 1..=40 {
+        let mut model = models.last().cloned().unwrap_or_default();
+        let any = |random: &mut Random, model: &Model| {
+            model.keys().copied().nth(random.below(model.len() as u64) as usize)
+        };
+        let deed = match random.below(10) {
+            0..=4 => {
+                // The more pages change, the more packs are left behind.
+                for _ in 0..1 + random.below(12) {
+                    pages[random.below(40) as usize] = random.below(256) as u8;
+                }
+                model.insert(10 * at, pages.clone());
+                Deed::Take(10 * at)
+            }
+            5..=6 => {
+                let received = 10 * random.below(SENT) + 5;
+                model.insert(received, sent_pages(received));
+                Deed::Receive(received)
+            }
+            7..=8 if model.len() > 1 => {
+                let removed = any(&mut random, &model).expect("there are two");
+                model.remove(&removed);
+                Deed::Remove(removed)
+            }
+            _ => Deed::Start,
+        };
+        deeds.push(deed);
+        models.push(model);
+    }
+    (deeds, models)
+}
+
+/// So many images has another replica.
+const SENT: u64 = 4;
+
+fn sent_pages(index: u64) -> Vec<u8> {
+    (0..40).map(|page| if page % 7 == index / 10 { 99 } else { page as u8 }).collect()
+}
+
+fn do_it(dir: &Path, deed: Deed, model: &Model) {
+    let store = store(dir);
+    match deed {
+        Deed::Take(index) => drop(write_pages(&store, index, &state(index), &model[&index])),
+        Deed::Receive(index) if store.path(LogIndex(index)).exists() => {}
+        Deed::Receive(index) => {
+            let (path, file) = sent(dir, index);
+            receive(&store, &path, file);
+        }
+        Deed::Remove(index) => store.remove(LogIndex(index)).unwrap(),
+        Deed::Start => store.tidy().unwrap(),
+    }
+}
+
+/// Its seed.
+fn seed(dir: &Path) -> u64 {
+    fs::read_to_string(dir.join("seed")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn one_that_does_all() {
+    let Some(dir) = place("one_that_does_all") else { return };
+    let (deeds, models) = deeds(seed(&dir));
+    for (n, deed) in deeds.into_iter().enumerate() {
+        do_it(&dir, deed, &models[n + 1]);
+        note(&dir, n as u64 + 1);
+    }
+}
+
+/// Whether these images are there, each with its pages, and no pack that none of them needs.
+fn are_there(dir: &Path, model: &Model, n: u64) -> bool {
+    let store = store(dir);
+    if found(&store, n) != model.keys().copied().collect::<Vec<_>>() {
+        return false;
+    }
+    for (index, pages) in model {
+        let (_, mut body) = verified(&store.path(LogIndex(*index))).unpack().unwrap();
+        let mut memory = Vec::new();
+        body.memory(&mut memory).unwrap();
+        let pages: Vec<u8> = pages.iter().flat_map(|page| [*page; 4096]).collect();
+        assert!(memory == [&[9; 70][..], &pages].concat(), "step {n}: image of entry {index}");
+    }
+    true
+}
+
+#[test]
+fn killed_at_each_step_of_all_in_any_order() {
+    for number in 1..=3 {
+        let prepare = |dir: &Path| {
+            fs::write(dir.join("seed"), number.to_string()).unwrap();
+            let from = sender(dir);
+            from.make_dir().unwrap();
+            for index in (0..SENT).map(|n| 10 * n + 5) {
+                write_pages(&from, index, &state(index), &sent_pages(index));
+            }
+        };
+        let (deeds, models) = deeds(number);
+        killed_at_each_step("one_that_does_all", 13 * STRIDE, prepare, |dir, n| {
+            // The deed in which it was killed is done or not, and never by halves.
+            let done = noted(dir) as usize;
+            let next = (done + 1).min(deeds.len());
+            let more = !are_there(dir, &models[done], n);
+            assert!(
+                !more || are_there(dir, &models[next], n),
+                "step {n} behind deed {done}: {deeds:?}"
+            );
+            for (at, deed) in deeds.iter().enumerate().skip(done + usize::from(more)) {
+                do_it(dir, *deed, &models[at + 1]);
+            }
+            assert!(are_there(dir, &models[deeds.len()], n), "step {n}: it goes on");
+        });
+    }
 }

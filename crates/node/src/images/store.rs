@@ -322,6 +322,12 @@ impl Store {
         aside.is_ok()
     }
 
+    /// Whether there is no image of this entry, and none that was damaged.
+    #[must_use]
+    pub fn is_removed(&self, index: LogIndex) -> bool {
+        !self.any_path(index).exists() && !self.path(index).with_extension(DAMAGED).exists()
+    }
+
     /// Whose images they are.
     #[must_use]
     pub const fn owner(&self) -> &Owner {

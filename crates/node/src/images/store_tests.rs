@@ -143,6 +143,7 @@ fn a_damaged_one_is_set_aside_and_the_one_before_it_counts() {
     fs::rename(store.path(LogIndex(20)), store.path(LogIndex(21))).unwrap();
     assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(10)]);
     assert_eq!(images(&store), ["image-10", "image-21.damaged", "image-30.damaged"]);
+    assert_eq!([10, 20, 21].map(|index| store.is_removed(LogIndex(index))), [false, true, false]);
 }
 
 #[test]
