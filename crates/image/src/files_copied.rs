@@ -7,6 +7,7 @@ use crate::copied::{Copied, hash};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 /// Read at a time.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -22,6 +23,8 @@ pub struct FilesCopied<'a> {
     piece: Vec<u8>,
     before: Option<&'a Before>,
     listed: Listed<'a>,
+    /// Until when the server stands for it.
+    deadline: Option<Instant>,
 }
 
 impl<'a> FilesCopied<'a> {
@@ -30,7 +33,13 @@ impl<'a> FilesCopied<'a> {
     pub fn new(before: Option<&'a Before>, rewritten: Rewritten, file: Option<File>) -> Self {
         let listed = Before::list(before, rewritten);
         let copied = file.map_or_else(Copied::new, Copied::with_file);
-        Self { copied, piece: vec![0; PIECE_BYTES as usize], before, listed }
+        Self { copied, piece: vec![0; PIECE_BYTES as usize], before, listed, deadline: None }
+    }
+
+    /// With an end of the time for it: what takes longer fails.
+    #[must_use]
+    pub fn until(self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self }
     }
 
     /// All that was copied, and which files those are.
@@ -43,6 +52,11 @@ impl<'a> FilesCopied<'a> {
     fn read(&mut self, file: &File, start: u64, end: u64) -> io::Result<()> {
         let mut at = start;
         while at < end {
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let mib = (self.copied.fresh() * PAGE) >> 20;
+                let why = format!("it took too long to read them; {mib} MiB were read");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
             let piece = &mut self.piece[..(end - at).min(PIECE_BYTES) as usize];
             file.read_exact_at(piece, at)?;
             for page in piece.chunks(PAGE) {
@@ -111,5 +125,27 @@ impl<'a> FilesCopied<'a> {
             self.listed.put(&about, whole, 1);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::time::Duration;
+
+    #[test]
+    fn what_takes_too_long_fails_by_a_line() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 3 * PAGE]).unwrap();
+        let about = file.metadata().unwrap();
+        let read = |deadline| {
+            let mut copied = FilesCopied::new(None, Rewritten::default(), None).until(deadline);
+            copied.contents(&file, &about, 0, 3 * PAGE_BYTES).map(|()| copied.finish().0.fresh())
+        };
+        let now = Instant::now();
+        assert_eq!(read(now + Duration::from_secs(600)).unwrap(), 3);
+        let error = read(now).unwrap_err();
+        assert_eq!(error.to_string(), "it took too long to read them; 0 MiB were read");
     }
 }

@@ -398,8 +398,8 @@ fn copy(
     let source = Source { init, arena, sizes, given, root, paths, watches, numbers, forks: FORKS };
     let mut packed = None;
     let pack = |rewritten: &mut Rewritten| {
-        let mut files =
-            FilesPacked(FilesCopied::new(before, std::mem::take(rewritten), store.nameless_file()));
+        let files = FilesCopied::new(before, std::mem::take(rewritten), store.nameless_file());
+        let mut files = FilesPacked(files.until(deadline));
         layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
         packed = Some(files.0.finish());
         Ok(())
