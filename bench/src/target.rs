@@ -349,18 +349,8 @@ impl Cluster {
         process::output(command.args(words).args(["--name", &self.name]), START_MAX)
     }
 
-    /// The nodes that run, and the servers with all their processes.
-    pub fn processes(&self) -> [Vec<i32>; 2] {
-        let status = self.status();
-        let replicas = status.iter().flat_map(Status::replicas);
-        let there = |pid: &i32| *pid > 1;
-        let nodes = replicas.clone().map(|replica| replica.node_pid).filter(there).collect();
-        let servers = replicas.map(|replica| replica.server_pid).filter(there);
-        [nodes, process::trees(servers)]
-    }
-
     /// Where its replicas have their data: `node-1` and so on.
-    pub fn data(&self) -> PathBuf {
+    fn data(&self) -> PathBuf {
         self.data.path().join("cluster")
     }
 
@@ -441,14 +431,23 @@ fn await_service(server: &dyn Workload, service: SocketAddr) -> Outcome {
 }
 
 /// Looks until `probe` finds something, for a bounded time.
-pub fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+pub fn await_some<T>(what: &str, probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    await_within(START_MAX, what, probe)
+}
+
+/// The same for another time.
+pub fn await_within<T>(
+    longest: Duration,
+    what: &str,
+    mut probe: impl FnMut() -> Outcome<Option<T>>,
+) -> Outcome<T> {
     let start = Instant::now();
     loop {
         if let Some(found) = probe()? {
             return Ok(found);
         }
-        if start.elapsed() > START_MAX {
-            return Err(Failure(format!("waited {} s in vain for {what}", START_MAX.as_secs())));
+        if start.elapsed() > longest {
+            return Err(Failure(format!("waited {} s in vain for {what}", longest.as_secs())));
         }
         std::thread::sleep(LOOK_AFTER);
     }

@@ -9,13 +9,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::process;
-use crate::target::data_root;
+use crate::target::{await_within, data_root};
 use crate::wire::{Client, Exchange};
 use skein_testkit::cluster::status::Status;
 use skein_testkit::cluster::{difference, find_command};
@@ -27,7 +27,6 @@ const NAME: &str = "life";
 const FOUNDERS: [u64; 3] = [1, 2, 3];
 /// How long a command, and the cluster after an event, may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AFTER: Duration = Duration::from_millis(10);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The program that comes with the machine.
 const PROGRAM: &str = "/usr/bin/redis-server";
@@ -465,15 +464,6 @@ fn configure_redis(dir: &Path, setting: u64) -> Outcome {
 }
 
 /// Looks until `probe` finds something, for a bounded time.
-pub fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = probe()? {
-            return Ok(found);
-        }
-        if start.elapsed() > PATIENCE {
-            return Err(Failure(format!("waited {} s in vain for {what}", PATIENCE.as_secs())));
-        }
-        std::thread::sleep(LOOK_AFTER);
-    }
+pub fn await_some<T>(what: &str, probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    await_within(PATIENCE, what, probe)
 }

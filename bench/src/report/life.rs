@@ -143,7 +143,7 @@ fn beside_rex(life: &Life) -> Option<String> {
     let longest = back.iter().copied().reduce(f64::max)?;
     let between = life.samples.windows(2).map(|two| two[1].at_s - two[0].at_s).collect();
     Some(format!(
-        "\nBeside Figure 10 of [Rex](comparison.md) (no answers for 5 s when the primary dies, and a dip of 30 s when it comes back): here the leader's node was killed {} times, there\n\
+        "\nBeside Figure 10 of [Rex](comparison.md) (no answers for 5 s when the primary dies, and a dip of 30 s when it comes back): kills of the leader's node here: {}; there\n\
          was no answer for {} ms, and all replicas were in step again after {} s, the killed one among them. At most {} s after a kill the answers in an interval of\n\
          {} s were at {} % of the run's median again.\n",
         kills.len(),
@@ -192,7 +192,7 @@ mod tests {
         let life = life(&[100.0, 100.0, 10.0, 50.0, 90.0, 100.0]);
         assert_eq!(dip_s(&life, 2.5, 95.0), Some(2.5));
         let text = beside_rex(&life).expect("a kill");
-        for part in ["killed 1 times", "for 60 ms", "after 1.5 s", "80 %"] {
+        for part in ["leader's node here: 1;", "for 60 ms", "after 1.5 s", "80 %"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

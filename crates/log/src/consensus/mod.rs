@@ -190,8 +190,8 @@ impl Consensus {
         }
         let hard_state = recovered.hard_state;
         let membership = recovered.membership.clone();
-        let mut marked = recovered.marked.clone();
-        marked.retain(|entry| entry.index <= applied);
+        let marked = recovered.marked.iter().filter(|entry| entry.index <= applied);
+        let marked = marked.cloned().collect();
         let base = recovered.base().clone();
         let begins = base.index;
         // They are known as of the base at least.

@@ -32,7 +32,6 @@ use crate::{
     cursor::Cursor,
     types::{ClusterId, EntryKind, HardState, LogEntry, ProgramHash},
 };
-use bytes::Bytes;
 use skein_model::{LogIndex, Term};
 
 /// The version of this format, for a log that holds all entries.
@@ -276,19 +275,6 @@ pub enum Found<'a> {
     },
     /// Any other.
     Other(Record),
-}
-
-impl Found<'_> {
-    /// A copy.
-    pub fn into_record(self) -> Record {
-        match self {
-            Self::Entry { index, term, kind, payload } => {
-                let payload = Bytes::copy_from_slice(payload);
-                Record::Entry(LogEntry { index, term, kind, payload })
-            }
-            Self::Other(record) => record,
-        }
-    }
 }
 
 /// A record that was read.
