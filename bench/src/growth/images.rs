@@ -24,7 +24,7 @@ pub const TOPIC: Topic = Topic {
 
 const STOOD: Figure =
     Figure { key: "stood_ms", label: "ms the server stood", digits: 1, plotted: true };
-const TOOK: Figure =
+pub const TOOK: Figure =
     Figure { key: "took_ms", label: "ms until it was on disk", digits: 0, plotted: true };
 const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 2, plotted: true };
 
@@ -58,14 +58,17 @@ struct Listed {
 struct Image {
     index: u64,
     bytes: u64,
+    total_bytes: u64,
     confirmed: bool,
 }
 
 /// An image.
 pub struct Taken {
-    stood_ms: f64,
-    took_ms: f64,
-    new_mib: f64,
+    pub stood_ms: f64,
+    pub took_ms: f64,
+    pub new_mib: f64,
+    /// Bytes that it would take alone.
+    pub whole: u64,
 }
 
 fn measure(recorder: &mut Recorder) -> Outcome {
@@ -130,6 +133,15 @@ pub fn change(client: &mut Client, from: u64, count: u64, round: usize) -> Outco
 
 /// Has a replica take an image, and waits until the servers were compared behind it: images are pruned then.
 pub fn take(cluster: &Cluster, replica: u64, client: &mut Client) -> Outcome<Taken> {
+    taken(cluster, replica, &mut || change(client, 0, 1, 1))
+}
+
+/// The same of any server; `nudge` gives it something to do.
+pub fn taken(
+    cluster: &Cluster,
+    replica: u64,
+    nudge: &mut dyn FnMut() -> Outcome,
+) -> Outcome<Taken> {
     let parsed = |error| Failure::of("what skein checkpoint says", error);
     let replica = replica.to_string();
     let create = ["checkpoint", "create", "--json", "--replica", &replica];
@@ -140,18 +152,19 @@ pub fn take(cluster: &Cluster, replica: u64, client: &mut Client) -> Outcome<Tak
         Err(failed) => Err(failed),
     })?;
     let created: Created = serde_json::from_str(&said).map_err(parsed)?;
-    let bytes = await_some("the image to count", || {
-        change(client, 0, 1, 1)?;
+    let (bytes, whole) = await_some("the image to count", || {
+        nudge()?;
         let said = cluster.skein(&["checkpoint", "ls", "--json"])?;
         let all: Vec<Listed> = serde_json::from_str(&said).map_err(parsed)?;
         let own = all.into_iter().filter(|one| one.replica.to_string() == replica);
         let found = own.flat_map(|one| one.images).find(|image| image.index == created.index);
-        Ok(found.filter(|image| image.confirmed).map(|image| image.bytes))
+        Ok(found.filter(|image| image.confirmed).map(|image| (image.bytes, image.total_bytes)))
     })?;
     Ok(Taken {
         stood_ms: created.stood_us as f64 / 1e3,
         took_ms: created.took_us as f64 / 1e3,
         new_mib: mib(bytes),
+        whole,
     })
 }
 

@@ -5,6 +5,7 @@
 
 mod beside;
 mod connections;
+mod files;
 mod images;
 mod log_length;
 mod memory;
@@ -83,6 +84,7 @@ pub const TOPICS: &[&Topic] = &[
     &memory::TOPIC,
     &log_length::TOPIC,
     &images::TOPIC,
+    &files::TOPIC,
     &beside::TOPIC,
     &restores::TOPIC,
     &threads::TOPIC,

@@ -11,7 +11,7 @@ mod http;
 mod mariadb;
 pub mod memcached;
 mod own;
-mod postgres;
+pub mod postgres;
 pub mod redis;
 
 use std::io;

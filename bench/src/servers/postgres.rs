@@ -77,6 +77,20 @@ fn parse(text: &str, log: &str) -> Option<Throughput> {
     (!latencies_us.is_empty()).then(|| Throughput::of("transaction", latencies_us, seconds))
 }
 
+/// Makes pgbench's tables: 15 MiB for each of `scale`.
+pub fn initialize(service: SocketAddr, scale: u64) -> Outcome {
+    let scale = format!("--scale={scale}");
+    pgbench(service, &words(&["--initialize", &scale, "--quiet"])).map(drop)
+}
+
+/// Executes a statement.
+pub fn statement(service: SocketAddr, text: &str) -> Outcome {
+    let mut command = Command::new(format!("{PROGRAMS}/psql"));
+    command.arg(format!("--host={}", service.ip())).arg(format!("--port={}", service.port()));
+    command.args(["--username=postgres", "--quiet", "--command", text, "postgres"]);
+    process::output(&mut command, LOAD_MAX).map(drop)
+}
+
 impl Workload for Postgres {
     fn heading(&self) -> &'static str {
         "PostgreSQL, pgbench TPC-B with prepared statements; a request is a transaction"
@@ -137,8 +151,7 @@ impl Workload for Postgres {
         if kind == *b"R" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
     fn fill(&self, service: SocketAddr) -> Outcome {
-        let fill = ["--initialize", "--scale=10", "--quiet"];
-        pgbench(service, &words(&fill)).map(drop)
+        initialize(service, 10)
     }
     fn alone(&self, service: SocketAddr, _: u32) -> Outcome<Alone> {
         let found = run(service, 1, ALONE_TRANSACTIONS)?;

@@ -1,7 +1,7 @@
 //! The record of which pages of which files a server has written to, as a node reads it: an image reads only those again.
 //!
 //! The runtime keeps it (`crates/runtime/src/files/writes.rs`) and puts its position into the header: a word that counts what was ever noted, an unused word, and the last [`WRITES`] notes
-//! in a circle. A node reads it while the server stands still, and takes every word of it as a plain number.
+//! in a circle. A node reads it while the server stands still, and while it goes on: a note is written before it is counted. It takes every word of it as a plain number.
 
 /// The notes that are kept: 65,536.
 pub const WRITES: usize = 64 << 10;

@@ -92,6 +92,12 @@ fn a_server_goes_on_after_kills_and_from_images_and_nothing_is_left() {
         store(port, next..next + 5);
         next += 5;
     });
+    // So much was not read while the server stood.
+    let place = &real.cluster.place;
+    let log = |replica| place.path(&format!("data/node-{replica}/node.log"));
+    let logs = (1..=3).map(|replica| fs::read_to_string(log(replica)).unwrap());
+    let ahead = logs.filter(|log| log.contains("files_read_ahead")).count();
+    assert!(ahead > 0, "no replica has read files ahead");
     let mut written = 0;
     for replica in 1..=3 {
         // The append-only file, 56 MiB, is on the disk of the data directory.

@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::contents::{Contents, Listed, Rewritten};
 use crate::copied::hash;
+use crate::file_pages::Ahead;
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
@@ -84,8 +85,12 @@ impl Before {
 
     /// For the files of a server that stands.
     #[must_use]
-    pub fn list(before: Option<&Self>, now: Rewritten) -> Listed<'_> {
-        Listed::new(now, before.map(Self::contents))
+    pub fn list<'a>(
+        before: Option<&'a Self>,
+        ahead: Option<&'a Ahead>,
+        now: Rewritten,
+    ) -> Listed<'a> {
+        Listed::new(now, before.map(Self::contents), ahead)
     }
 
     /// Where it has files, and the hashes of all their pages.

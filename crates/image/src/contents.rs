@@ -3,43 +3,24 @@
 //! A page counts as the one before if the same server's record names no write to it since. Read again is also each file that was ever mapped to be written to, one that the record does not
 //! name although its time of change is another, and all of them when more was noted than the record keeps.
 
+use crate::file_pages::{Ahead, Extent, Stored, Two, Writes};
 use crate::inode_table::InodeTable;
 use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
-use skein_arena::writes::{RECORD_BYTES, TO_THE_END, since};
+use skein_arena::writes::{RECORD_BYTES, since};
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Device and inode number; or a time of last access.
-type Two<T> = (T, T);
-
 /// Where an image has the contents of files.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// The arena's file, as the kernel names it: of one server.
-    arena: Two<u64>,
+    pub(crate) arena: Two<u64>,
     /// How often that server had noted a write.
-    noted: u64,
+    pub(crate) noted: u64,
     /// By the numbers that the server sees.
     files: HashMap<u64, Stored>,
-}
-
-/// A file in an image.
-#[derive(Debug, Default)]
-struct Stored {
-    /// When the kernel had changed it last.
-    changed: Two<i64>,
-    extents: Vec<Extent>,
-}
-
-/// Pages of a file that lie behind one another.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    from: u64,
-    to: u64,
-    /// The place of the first one among all pages of files.
-    place: usize,
 }
 
 /// A file as the arena knows it.
@@ -51,16 +32,17 @@ struct Row {
     is_hosts: bool,
 }
 
-/// What a server that stands has written since the image before.
+/// What a server that stands has written since the image before, and since its files were read ahead.
 #[derive(Debug, Default)]
 pub struct Rewritten {
-    arena: Two<u64>,
-    noted: u64,
+    pub(crate) arena: Two<u64>,
+    pub(crate) noted: u64,
     /// By the kernel's numbers, and by the marks of copies.
     rows: HashMap<Two<u64>, Row>,
     marked: HashMap<Two<i64>, Row>,
-    /// Pages by the file's number, in order; `None`: it is not known.
-    written: Option<HashMap<u64, Vec<Two<u64>>>>,
+    /// `None`: it is not known.
+    written: Option<Writes>,
+    written_ahead: Option<Writes>,
 }
 
 impl Rewritten {
@@ -70,6 +52,7 @@ impl Rewritten {
         table: &InodeTable<'_>,
         record: u64,
         before: Option<&Contents>,
+        ahead: Option<&Ahead>,
     ) -> io::Result<Self> {
         let about = arena.metadata()?;
         let mut new = Self { arena: (about.dev(), about.ino()), ..Self::default() };
@@ -85,21 +68,17 @@ impl Rewritten {
             return Ok(new);
         }
         let record = table.heap.bytes(record, record + RECORD_BYTES as u64);
-        let same = before.filter(|before| before.arena == new.arena);
-        let (noted, writes) = since(&record, same.map_or(0, |before| before.noted));
-        new.noted = noted;
-        if same.is_none() {
-            return Ok(new);
-        }
-        new.written = writes.map(|writes| {
-            let mut written = HashMap::<u64, Vec<Two<u64>>>::new();
-            for write in writes {
-                let to = if write.to == TO_THE_END { u64::MAX } else { write.to.into() };
-                written.entry(write.number).or_default().push((write.from.into(), to));
-            }
-            written.values_mut().for_each(|pages| pages.sort_unstable());
-            written
-        });
+        new.noted = since(&record, 0).0;
+        let written = |noted: u64, earlier: Writes| {
+            let mut written = earlier;
+            written.add(since(&record, noted).1?);
+            written.sort();
+            Some(written)
+        };
+        let before = before.filter(|before| before.arena == new.arena);
+        new.written = before.and_then(|before| written(before.noted, Writes::default()));
+        let ahead = ahead.filter(|ahead| ahead.arena == new.arena);
+        new.written_ahead = ahead.and_then(|ahead| written(ahead.noted, ahead.written.clone()));
         Ok(new)
     }
 
@@ -118,8 +97,9 @@ impl Rewritten {
 /// The contents of files while they are put into an image.
 #[derive(Debug)]
 pub struct Listed<'a> {
-    now: Rewritten,
+    pub(crate) now: Rewritten,
     before: Option<(&'a Contents, &'a [u128])>,
+    ahead: Option<&'a Ahead>,
     list: Contents,
     /// The pages that were put in.
     pages: usize,
@@ -128,8 +108,8 @@ pub struct Listed<'a> {
 /// The next pages of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// Those of the image before, by their hashes.
-    Before(&'a [u128]),
+    /// Those of the image before, or that were read ahead, by their hashes.
+    Known(&'a [u128]),
     /// So many that are to be read, at most.
     Read(u64),
 }
@@ -138,33 +118,63 @@ pub enum Next<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneFile<'a> {
     number: Option<u64>,
+    /// All that is written to it is noted.
+    is_followed: bool,
+    /// It was read ahead.
+    pub(crate) is_ahead: bool,
     extents: &'a [Extent],
     hashes: &'a [u128],
 }
 
+impl OneFile<'_> {
+    /// Its number, if all that is written to it is noted.
+    pub(crate) fn followed(&self) -> Option<u64> {
+        self.number.filter(|_| self.is_followed)
+    }
+}
+
 impl<'a> Listed<'a> {
-    pub(crate) fn new(now: Rewritten, before: Option<(&'a Contents, &'a [u128])>) -> Self {
+    pub(crate) fn new(
+        now: Rewritten,
+        before: Option<(&'a Contents, &'a [u128])>,
+        ahead: Option<&'a Ahead>,
+    ) -> Self {
         let list = Contents { arena: now.arena, noted: now.noted, files: HashMap::new() };
-        Self { now, before, list, pages: 0 }
+        Self { now, before, ahead, list, pages: 0 }
     }
 
-    /// Begins a file.
-    pub fn begin(&mut self, about: &Metadata) -> OneFile<'a> {
+    /// Begins a file: `about` is what the server's mounts say of it.
+    ///
+    /// # Errors
+    /// It cannot be asked about.
+    pub fn begin(&mut self, file: &File, about: &Metadata) -> io::Result<OneFile<'a>> {
         let Some(Row { number, is_mapped, .. }) = self.now.row(about) else {
-            return OneFile::default();
+            return Ok(OneFile::default());
         };
         let changed = (about.ctime(), about.ctime_nsec());
         self.list.files.entry(number).or_default().changed = changed;
-        let mut file = OneFile { number: Some(number), ..OneFile::default() };
-        if let Some((before, hashes)) = self.before
-            && let Some(written) = &self.now.written
-            && let Some(stored) = before.files.get(&number)
-            && !is_mapped
-            && (stored.changed == changed || written.contains_key(&number))
-        {
-            (file.extents, file.hashes) = (&stored.extents, hashes);
+        let is_followed = !is_mapped && self.list.noted > 0;
+        let new = OneFile { number: Some(number), is_followed, ..OneFile::default() };
+        if is_mapped {
+            return Ok(new);
         }
-        file
+        let fits = |stored: &Stored, written: &Option<Writes>| {
+            let noted = |written: &Writes| stored.changed == changed || written.names(number);
+            written.as_ref().is_some_and(noted)
+        };
+        if let Some(ahead) = self.ahead
+            && let Some((stored, hashes)) = ahead.file(number, file)?
+            && fits(stored, &self.now.written_ahead)
+        {
+            return Ok(OneFile { is_ahead: true, extents: &stored.extents, hashes, ..new });
+        }
+        if let Some((before, hashes)) = self.before
+            && let Some(stored) = before.files.get(&number)
+            && fits(stored, &self.now.written)
+        {
+            return Ok(OneFile { extents: &stored.extents, hashes, ..new });
+        }
+        Ok(new)
     }
 
     /// The next pages from page `from` on, which are whole up to `to`.
@@ -177,39 +187,31 @@ impl<'a> Listed<'a> {
         if extent.from > from {
             return Next::Read(extent.from - from);
         }
-        let written = self.now.written.as_ref().zip(file.number);
-        let written = written.and_then(|(written, number)| written.get(&number));
+        let now = &self.now;
+        let written = if file.is_ahead { &now.written_ahead } else { &now.written };
+        let written = written.as_ref().zip(file.number);
         let mut end = to.min(extent.to);
-        for (first, behind) in written.into_iter().flatten() {
-            if *first >= end {
-                break;
-            }
-            if *behind > from {
-                if *first <= from {
-                    return Next::Read((*behind).min(end) - from);
-                }
-                end = *first;
-            }
+        match written.and_then(|(written, number)| written.behind(number, from)) {
+            Some((first, behind)) if first <= from => return Next::Read(behind.min(end) - from),
+            Some((first, _)) => end = end.min(first),
+            None => {}
         }
         let at = extent.place + (from - extent.from) as usize;
-        match file.hashes.get(at..at + (end - from) as usize) {
-            Some(hashes) => Next::Before(hashes),
-            None => Next::Read(end - from),
+        let Some(hashes) = file.hashes.get(at..at + (end - from) as usize) else {
+            return Next::Read(end - from);
+        };
+        // 0: it could not be read ahead.
+        match hashes.iter().position(|hash| *hash == 0) {
+            Some(0) => Next::Read(hashes.iter().take_while(|hash| **hash == 0).count() as u64),
+            Some(known) => Next::Known(&hashes[..known]),
+            None => Next::Known(hashes),
         }
     }
 
     /// So many pages of the file from page `from` on are in the image now, behind all before.
     pub fn put(&mut self, file: &OneFile<'_>, from: u64, pages: u64) {
         if let Some(stored) = file.number.and_then(|number| self.list.files.get_mut(&number)) {
-            match stored.extents.last_mut() {
-                Some(last)
-                    if last.to == from
-                        && last.place + (last.to - last.from) as usize == self.pages =>
-                {
-                    last.to += pages;
-                }
-                _ => stored.extents.push(Extent { from, to: from + pages, place: self.pages }),
-            }
+            stored.put(from, pages, self.pages);
         }
         self.pages += pages as usize;
     }
@@ -226,9 +228,10 @@ mod tests {
     use super::*;
 
     fn listed<'a>(written: &[Two<u64>], before: &'a Contents, hashes: &'a [u128]) -> Listed<'a> {
-        let written = Some(HashMap::from([(7, written.to_vec())]));
-        let rows = HashMap::new();
-        Listed::new(Rewritten { written, rows, ..Rewritten::default() }, Some((before, hashes)))
+        let mut pages = Writes(HashMap::from([(7, written.to_vec())]));
+        pages.sort();
+        let written = Some(pages);
+        Listed::new(Rewritten { written, ..Rewritten::default() }, Some((before, hashes)), None)
     }
 
     #[test]
@@ -238,13 +241,14 @@ mod tests {
         let extents =
             vec![Extent { from: 2, to: 8, place: 5 }, Extent { from: 10, to: 12, place: 11 }];
         let before = Contents::default();
-        let file = OneFile { number: Some(7), extents: &extents, hashes: &hashes };
+        let file =
+            OneFile { number: Some(7), extents: &extents, hashes: &hashes, ..OneFile::default() };
         let all = |written: &[Two<u64>]| {
             let listed = listed(written, &before, &hashes);
             let (mut at, mut found) = (0, Vec::new());
             while at < 14 {
                 match listed.next(&file, at, 14) {
-                    Next::Before(hashes) => {
+                    Next::Known(hashes) => {
                         found.extend(hashes.iter().map(|hash| *hash as u64));
                         at += hashes.len() as u64;
                     }
@@ -263,9 +267,16 @@ mod tests {
         (some[3], some[4], some[11]) = (0, 0, 0);
         assert_eq!(all(&[(0, 1), (3, 5), (4, 5), (11, u64::MAX)]), some);
         assert_eq!(all(&[(0, 1), (0, u64::MAX)]), vec![0; 14]);
+        // Pages that could not be read ahead.
+        let mut unread = hashes.clone();
+        (unread[5], unread[6], unread[8]) = (0, 0, 0);
+        let listed = listed(&[], &before, &hashes);
+        let file = OneFile { hashes: &unread, ..file };
+        assert_eq!(listed.next(&file, 2, 14), Next::Read(2));
+        assert_eq!(listed.next(&file, 4, 14), Next::Known(&[107]));
         // A list of hashes that is too short.
         let short = OneFile { hashes: &hashes[..8], ..file };
-        assert_eq!(listed(&[], &before, &hashes).next(&short, 2, 14), Next::Read(6));
+        assert_eq!(listed.next(&short, 2, 14), Next::Read(6));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::before::{Before, Nowhere};
 use crate::contents::Rewritten;
+use crate::file_pages::Ahead;
 use crate::inode_table::{InodeTable, word};
 use crate::pages::in_time;
 use crate::raw::Raw;
@@ -54,13 +55,14 @@ impl<'a> Files<'a> {
         header: &[u8],
         heap: &Raw,
         before: Option<&Before>,
+        ahead: Option<&Ahead>,
         deadline: Instant,
     ) -> Result<Self> {
         let at = word(header, offset_of!(Header, inodes_at));
         let table = InodeTable::new(heap, at);
         let record = word(header, offset_of!(Header, writes_at));
         let contents = before.map(|before| before.contents().0);
-        let rewritten = Rewritten::read(arena, &table, record, contents)
+        let rewritten = Rewritten::read(arena, &table, record, contents, ahead)
             .map_err(MemoryError::read("the arena"))?;
         let nowhere = before.map(|before| before.places.nowhere.clone()).unwrap_or_default();
         let (mut wanted, mut marked) = (HashMap::new(), HashMap::new());

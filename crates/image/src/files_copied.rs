@@ -4,6 +4,7 @@ use crate::PAGE_BYTES;
 use crate::before::Before;
 use crate::contents::{Contents, Listed, Next, OneFile, Rewritten};
 use crate::copied::{Copied, hash};
+use crate::file_pages::Ahead;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,8 +31,13 @@ pub struct FilesCopied<'a> {
 impl<'a> FilesCopied<'a> {
     /// Nothing yet; `rewritten` is from [`crate::take::Taken`]. With a file, an empty one, memory is bounded in any case.
     #[must_use]
-    pub fn new(before: Option<&'a Before>, rewritten: Rewritten, file: Option<File>) -> Self {
-        let listed = Before::list(before, rewritten);
+    pub fn new(
+        before: Option<&'a Before>,
+        ahead: Option<&'a Ahead>,
+        rewritten: Rewritten,
+        file: Option<File>,
+    ) -> Self {
+        let listed = Before::list(before, ahead, rewritten);
         let copied = file.map_or_else(Copied::new, Copied::with_file);
         Self { copied, piece: vec![0; PIECE_BYTES as usize], before, listed, deadline: None }
     }
@@ -81,8 +87,8 @@ impl<'a> FilesCopied<'a> {
         let mut at = from;
         while at < to {
             let pages = match self.listed.next(about, at, to) {
-                Next::Before(hashes) => {
-                    hashes.iter().for_each(|hash| self.copied.known(*hash, PAGE));
+                Next::Known(hashes) => {
+                    self.copied.all_known(hashes);
                     hashes.len() as u64
                 }
                 Next::Read(pages) => {
@@ -117,7 +123,7 @@ impl<'a> FilesCopied<'a> {
             self.listed.put(&OneFile::default(), 0, (end - start).div_ceil(PAGE_BYTES));
             return Ok(());
         }
-        let about = self.listed.begin(about);
+        let about = self.listed.begin(file, about)?;
         let whole = end / PAGE_BYTES;
         self.pages(file, &about, start / PAGE_BYTES, whole)?;
         if whole * PAGE_BYTES < end {
@@ -140,7 +146,8 @@ mod tests {
         file.write_all(&[7; 3 * PAGE]).unwrap();
         let about = file.metadata().unwrap();
         let read = |deadline| {
-            let mut copied = FilesCopied::new(None, Rewritten::default(), None).until(deadline);
+            let mut copied =
+                FilesCopied::new(None, None, Rewritten::default(), None).until(deadline);
             copied.contents(&file, &about, 0, 3 * PAGE_BYTES).map(|()| copied.finish().0.fresh())
         };
         let now = Instant::now();

@@ -6,7 +6,7 @@
 //! * [`files`]: the files that the server knows by the kernel's numbers.
 //! * [`take`]: all of it as the restore file that a server continues from,
 //!   with the pages that changed since the image [`before`];
-//! * [`contents`]: the same for the server's files;
+//! * [`contents`]: the same for the server's files, and [`ahead`]: of what was read of them before;
 //! * [`copied`]: in memory, until it is written.
 //! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew;
 //! * [`packed`]: without pages, which are in packs of several images,
@@ -14,11 +14,13 @@
 //!
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
+pub mod ahead;
 pub mod before;
 pub mod contents;
 pub mod copied;
 mod error;
 pub mod file;
+mod file_pages;
 mod files;
 mod files_copied;
 mod form;

@@ -77,6 +77,12 @@ impl Earlier {
         Self { packs, places }
     }
 
+    /// Whether one of them has a page with this hash.
+    #[must_use]
+    pub fn has(&self, hash: u128) -> bool {
+        self.places.contains_key(&hash)
+    }
+
     /// The packs' names.
     pub fn ids(&self) -> impl Iterator<Item = PackId> + '_ {
         self.packs.iter().map(Pack::id)

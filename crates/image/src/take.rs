@@ -12,8 +12,9 @@ mod settings;
 mod standing;
 
 use self::descriptors::Opened;
-use self::memory::{Found, Stand};
-use self::objects::{Shared, each_page};
+use self::memory::{Found, Mapped, Stand};
+use self::objects::Shared;
+pub(crate) use self::objects::each_page;
 use self::program::Given;
 use self::settings::Ids;
 use self::standing::Heap;
@@ -21,6 +22,7 @@ pub use self::standing::Standing;
 use crate::before::{Before, Lookup, Nowhere, Places};
 use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
+use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::word;
 use crate::pages::{PAGE_BYTES, is_zero};
@@ -89,6 +91,8 @@ pub struct Source<'a> {
     pub numbers: Option<&'a dyn SpareNumbers>,
     /// When there are to be some.
     pub forks: Forks,
+    /// What was read of its files while it went on.
+    pub ahead: Option<&'a Ahead>,
 }
 
 /// When a server forks for an image, and what of.
@@ -139,6 +143,7 @@ impl Source<'_> {
             root: self.root,
             paths: self.paths,
             before,
+            ahead: self.ahead,
             deadline,
         };
         let work = Mutex::new(Some((names, meanwhile)));
@@ -187,22 +192,35 @@ impl Source<'_> {
         Ok(standing)
     }
 
-    /// What only the processes have. `tell` gets the names of the files that they use.
-    fn memory<'s>(
+    /// Whether an image can hold what its processes have, as far as that is known without reading their memory.
+    ///
+    /// # Errors
+    /// As [`stand`](Self::stand).
+    pub fn check(&self, deadline: Instant) -> Result<()> {
+        let processes = processes::below(self.init)?;
+        for process in &processes {
+            processes::await_sleep(process, deadline)?;
+        }
+        let mut header = vec![0; HEADER_BYTES];
+        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
+        self.mapped(&header, &processes, None, deadline).map(drop)
+    }
+
+    /// What the processes have beside their memory, and where that is.
+    fn mapped<'s>(
         &'s self,
         header: &[u8],
         processes: &[Process],
         before: Option<&'s Before>,
-        tell: Sender<Vec<u8>>,
         deadline: Instant,
-    ) -> Result<Memory<'s>> {
+    ) -> Result<(Image<'s>, Stand, Vec<Mapped>)> {
         let Some(first) = processes.first() else {
             return Err(MemoryError::CannotHold("it has no process".into()));
         };
         let mut image = Image::new(self.init, self.given, before, self.watches);
         let about = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
         let (arena, advised) = ((about.dev(), about.ino()), has_advised(header));
-        let mut stand = Stand { arena, advised, forked: false, deadline };
+        let stand = Stand { arena, advised, forked: false, deadline };
         // What has no path is known by its descriptors, before mappings of it are met.
         for process in processes {
             image.begin(process, first)?;
@@ -212,6 +230,19 @@ impl Source<'_> {
         for (n, process) in processes.iter().enumerate() {
             mappings.push(image.mappings_of(n, process, &stand)?);
         }
+        Ok((image, stand, mappings))
+    }
+
+    /// What only the processes have. `tell` gets the names of the files that they use.
+    fn memory<'s>(
+        &'s self,
+        header: &[u8],
+        processes: &[Process],
+        before: Option<&'s Before>,
+        tell: Sender<Vec<u8>>,
+        deadline: Instant,
+    ) -> Result<Memory<'s>> {
+        let (mut image, mut stand, mappings) = self.mapped(header, processes, before, deadline)?;
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
         // Where no image is before, all is read: then it is not asked first what that is.
@@ -260,6 +291,7 @@ struct Aside<'a> {
     root: BorrowedFd<'a>,
     paths: &'a (dyn Fn() -> Result<BTreeSet<PathBuf>> + Sync),
     before: Option<&'a Before>,
+    ahead: Option<&'a Ahead>,
     deadline: Instant,
 }
 
@@ -294,8 +326,9 @@ impl Aside<'_> {
 
     /// The files that the arena knows by the kernel's numbers.
     fn files(&self, names: &[u8], header: &[u8], heap: &Raw) -> Result<files::Found> {
+        let (before, ahead) = (self.before, self.ahead);
         let mut files =
-            Files::new(self.root, self.arena, header, heap, self.before, self.deadline)?;
+            Files::new(self.root, self.arena, header, heap, before, ahead, self.deadline)?;
         for path in names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }

@@ -281,6 +281,8 @@ pub enum ImageNews {
     Kept(Image),
     /// No image could be taken of the server: what it has that an image cannot hold, or the error.
     NotTaken(Trouble),
+    /// So much was to be read in the server's files for the image of this entry that it was done while the server went on: it is to stand once more.
+    FilesRead(LogIndex),
     /// So many bytes of a file are there; its next ones are awaited.
     Received(LogIndex, u64),
     /// A file could not be received, or is not what its sender said.
@@ -298,7 +300,8 @@ pub trait Images {
 
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
-    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
+    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
+    /// [`ImageNews::Copied`], and later [`ImageNews::FilesRead`] or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);
     /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
     /// from the beginning.

@@ -149,6 +149,20 @@ impl Layer {
         Ok(paths)
     }
 
+    /// How many bytes the files in the layer occupy.
+    ///
+    /// # Errors
+    /// As [`Self::paths`].
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        let mut add = |_: &Path, _: &Path, meta: &Metadata| bytes += meta.blocks() * 512;
+        for (upper, path) in &self.overlays {
+            walk(&self.upper(upper), path, &mut add)?;
+        }
+        walk(&self.rest(), Path::new("/"), &mut add)?;
+        Ok(bytes)
+    }
+
     /// Writes the server's changes to its files, for [`Self::unpack`]. The server stands still. What is written does not depend on where the host has mounts, and
     /// is equal for equal changes.
     ///

@@ -91,7 +91,7 @@ impl Chain {
                 own.push((fs::read(&path)?, path, about));
             }
         }
-        let mut files = FilesCopied::new(self.before.as_ref(), rewritten, None);
+        let mut files = FilesCopied::new(self.before.as_ref(), None, rewritten, None);
         for (bytes, path, about) in &own {
             files.contents(&File::open(path)?, about, 0, bytes.len() as u64)?;
         }

@@ -285,8 +285,19 @@ impl Node {
         let known = || Ok(paths.clone());
         let known = &known as _;
         let forks = Forks { for_pages: |_, _| true, spares: 1 };
-        let source =
-            Source { init, arena, sizes, given, root, paths: known, watches, numbers, forks };
+        let ahead = None;
+        let source = Source {
+            init,
+            arena,
+            sizes,
+            given,
+            root,
+            paths: known,
+            watches,
+            numbers,
+            forks,
+            ahead,
+        };
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;

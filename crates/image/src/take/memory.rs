@@ -40,10 +40,13 @@ enum Written {
     Here(Raw),
 }
 
+/// The private mappings of one process, and their numbers.
+pub(super) type Mapped = Vec<(Mapping, u32)>;
+
 /// The private memory of all processes.
 pub(super) enum Found {
     /// Its mappings; what pages they have is not asked yet.
-    Not(Vec<Vec<(Mapping, u32)>>),
+    Not(Vec<Mapped>),
     Is(Vec<Vec<Private>>),
 }
 
@@ -117,7 +120,7 @@ impl Image<'_> {
         n: usize,
         process: &Process,
         stand: &Stand,
-    ) -> Result<Vec<(Mapping, u32)>> {
+    ) -> Result<Mapped> {
         let first_mapping = self.mappings.len();
         let wanted = |m: &Mapping| {
             !OWN.contains(&m.start) && m.file != stand.arena && m.name != "[vsyscall]"
@@ -161,7 +164,7 @@ impl Image<'_> {
     pub(super) fn all_private(
         &self,
         processes: &[Process],
-        mappings: Vec<Vec<(Mapping, u32)>>,
+        mappings: Vec<Mapped>,
         stand: &Stand,
     ) -> Result<Vec<Vec<Private>>> {
         let all = processes.iter().zip(mappings);
@@ -224,7 +227,7 @@ impl Image<'_> {
     fn private_of(
         &self,
         process: &Process,
-        mappings: Vec<(Mapping, u32)>,
+        mappings: Mapped,
         stand: &Stand,
     ) -> Result<Vec<Private>> {
         let pages = Pages::of(process)?;

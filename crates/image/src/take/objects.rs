@@ -265,7 +265,7 @@ fn unnoticed(path: &str) -> io::Result<File> {
 }
 
 /// Calls `each` for the pages of a file from `begin` to `end` that are not zero.
-pub(super) fn each_page(
+pub(crate) fn each_page(
     file: &File,
     begin: u64,
     end: u64,

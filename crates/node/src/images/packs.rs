@@ -1,6 +1,6 @@
 //! The packs in a directory of images: which must stay, and the removal of the others.
 //!
-//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it, or by its receiver.
+//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it, by its receiver, or while files that were read ahead of an image are known.
 //! One lock is held while packs are pinned, removed or set aside, and while an image gets a name by which it counts. So no pack is removed between the decision to
 //! use it and the file that says so, and no new image names one that was set aside. The reactor takes the lock when it confirms an image: its other holders only list and rename. A crash leaves packs that nobody
 //! names; the next start removes them.
@@ -60,8 +60,11 @@ impl Pinned {
         self.ids.lock().expect("no holder panics").clone()
     }
 
-    /// One more.
+    /// One more, unless it is pinned here already.
     pub(super) fn add(&self, id: PackId) {
+        if self.ids().contains(&id) {
+            return;
+        }
         *self.pins.lock().counts.entry(id).or_default() += 1;
         self.ids.lock().expect("no holder panics").push(id);
     }
@@ -234,6 +237,13 @@ impl Store {
             durable::remove(&path).map_err(ImageError::io(&path))?;
         }
         Ok(())
+    }
+
+    /// The same, where what stays only takes room.
+    pub fn try_to_collect(&self) {
+        if let Err(error) = self.collect() {
+            tracing::warn!(event = "packs_not_removed", %error);
+        }
     }
 
     /// Gives those packs of an image that are damaged other names; answers them.

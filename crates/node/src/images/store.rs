@@ -103,9 +103,7 @@ impl Store {
                 durable::remove(&path).map_err(ImageError::io(&path))?;
             }
         }
-        if let Err(error) = self.collect() {
-            tracing::warn!(event = "packs_not_removed", %error);
-        }
+        self.try_to_collect();
         Ok(())
     }
 

@@ -1,8 +1,11 @@
 //! Writes an image: its new pages into a pack, then the file that names it. Each is synced before it has its name, so a crash leaves at most a pack that nobody names.
 
+use super::packs::Pinned;
 use super::store::{PART, Store};
 use skein_image::Copied;
+use skein_image::ahead::{Ahead, Unread};
 use skein_image::file::{self, Head, ImageError, Seal};
+use skein_image::pack::PackId;
 use skein_image::packed::{self, Planned};
 use skein_log::disk::durable;
 use skein_replica::environment::ImageFile;
@@ -27,6 +30,28 @@ pub struct WrittenImage {
     pub of_files: Vec<u128>,
 }
 
+/// Files that were read ahead of an image, and their packs, which are removed with it unless an image names them. To drop it may take a while.
+#[derive(Debug)]
+pub struct FilesAhead {
+    /// The pages.
+    pub ahead: Ahead,
+    pinned: Option<Pinned>,
+    store: Store,
+}
+
+impl FilesAhead {
+    fn packs(&self) -> Vec<PackId> {
+        self.pinned.as_ref().map(Pinned::ids).unwrap_or_default()
+    }
+}
+
+impl Drop for FilesAhead {
+    fn drop(&mut self) {
+        self.pinned.take();
+        self.store.try_to_collect();
+    }
+}
+
 impl Store {
     /// Writes an image, which is to be [confirmed](Self::confirm), durably. When that fails, nothing of it is left.
     ///
@@ -37,18 +62,19 @@ impl Store {
         head: &Head,
         state: &[u8],
         [memory, layer]: [&Copied; 2],
+        ahead: Option<&FilesAhead>,
     ) -> Result<WrittenImage, ImageError> {
         self.make_dir()?;
         let path = self.path(head.index);
         let part = path.with_extension(PART);
         let pack = self.dir().join(format!("pack-{}", head.index)).with_extension(PART);
         // Nothing that it refers to goes meanwhile.
-        let pinned = self.pin_all()?;
+        let pinned = self.pin_all_and(ahead)?;
         let written = || {
             let earlier = self.open_packs(pinned.ids());
             let (planned, own) =
                 synced(&pack, |out| packed::plan(memory, layer, earlier, out, &pack))?;
-            self.keep_pack(&planned, &pack, own, &pinned)?;
+            self.keep_pack(planned.own, &pack, own, &pinned)?;
             let write = |out: &mut dyn Write| file::write_packed(out, &part, head, state, &planned);
             let (seal, file) = synced(&part, write)?;
             file.sync_all().map_err(ImageError::io(&part))?;
@@ -63,9 +89,7 @@ impl Store {
             let _ = durable::remove(&pack);
         }
         drop(pinned);
-        if let Err(error) = self.collect() {
-            tracing::warn!(event = "packs_not_removed", %error);
-        }
+        self.try_to_collect();
         let (Seal { bytes, digest }, planned) = written?;
         let Planned { packs, own, hashes, of_files, .. } = planned;
         let total = bytes + packs.iter().map(|pack| pack.bytes).sum::<u64>();
@@ -74,16 +98,50 @@ impl Store {
         Ok(WrittenImage { file, written, hashes, of_files })
     }
 
-    /// Gives a new pack its name.
+    /// Reads files ahead of an image, as long as they are wanted, into a pack that stays as long as what this answers, as all packs do that were read `before`.
+    ///
+    /// # Errors
+    /// The pack cannot be written.
+    pub fn read_ahead(
+        &self,
+        unread: Unread,
+        before: Option<FilesAhead>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<FilesAhead, ImageError> {
+        self.make_dir()?;
+        let part = self.dir().join("pack-ahead").with_extension(PART);
+        let pinned = self.pin_all_and(before.as_ref())?;
+        let read = || {
+            let earlier = self.open_packs(pinned.ids());
+            let read = |out: &mut dyn Write| unread.read(&earlier, out, &part, is_wanted);
+            let ((ahead, own), file) = synced(&part, read)?;
+            self.keep_pack(own, &part, file, &pinned)?;
+            Ok(ahead)
+        };
+        let read = read();
+        if read.is_err() {
+            // A file that stays is removed at the next start.
+            let _ = durable::remove(&part);
+        }
+        Ok(FilesAhead { ahead: read?, pinned: Some(pinned), store: self.clone() })
+    }
+
+    pub(super) fn pin_all_and(&self, ahead: Option<&FilesAhead>) -> Result<Pinned, ImageError> {
+        let pinned = self.pin_all()?;
+        ahead.iter().flat_map(|ahead| ahead.packs()).for_each(|id| pinned.add(id));
+        Ok(pinned)
+    }
+
+    /// Gives a new pack its name, if there is one.
     fn keep_pack(
         &self,
-        planned: &Planned,
+        own: Option<PackId>,
         part: &Path,
         file: File,
-        pinned: &super::packs::Pinned,
+        pinned: &Pinned,
     ) -> Result<(), ImageError> {
         let failed = ImageError::io(part);
-        let Some(own) = planned.own else { return durable::remove(part).map_err(failed) };
+        let Some(own) = own else { return durable::remove(part).map_err(failed) };
         file.sync_all().map_err(&failed)?;
         pinned.add(own);
         durable::rename(part, &own.path(self.dir())).map_err(failed)

@@ -20,6 +20,7 @@ mod publish;
 mod relief;
 mod sources;
 mod system;
+mod taking;
 
 use crate::base::work::BaseWork;
 use crate::begin::Answered;

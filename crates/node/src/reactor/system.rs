@@ -336,8 +336,9 @@ impl Servers for System {
     }
 
     fn retire(&mut self, link: Link) {
+        let files = self.images.as_ref().map(ImageWork::forget_server);
         // Closing its eventfd takes it out of the poll; later events of it are ignored. Without a thread it is dropped here.
-        drop(Builder::new().name("skein-arena".into()).spawn(move || drop(link)));
+        drop(Builder::new().name("skein-arena".into()).spawn(move || drop((link, files))));
     }
 
     fn describe(&self, server: u32, thread: u32, address: u64) -> (u32, String) {

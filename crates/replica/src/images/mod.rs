@@ -21,4 +21,4 @@ mod taken;
 pub use fetch::Fetch;
 pub use schedule::Schedule;
 pub use sent::Sent;
-pub use taken::{Checkpointed, Taken};
+pub use taken::{Checkpointed, Taken, Taking};

@@ -10,7 +10,7 @@ use super::scrub::Scrub;
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
-use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taken};
+use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taken, Taking};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use skein_log::frame::KIND_APP;
@@ -44,23 +44,6 @@ const MAX_TRIES: u32 = 2;
 
 /// The answer to such a request.
 pub type Reply = oneshot::Sender<Result<Checkpointed, String>>;
-
-/// An image that is being taken.
-#[derive(Debug)]
-pub(super) struct Taking {
-    /// The server's last entry in it.
-    pub after: LogIndex,
-    /// The server.
-    pub generation: u64,
-    /// When the server was told to stand,
-    pub since: Duration,
-    /// when it stood,
-    pub stood: Option<Duration>,
-    /// and how long.
-    pub copied: Option<Duration>,
-    /// Its processes forked, and the copies were read.
-    pub forked: bool,
-}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -353,9 +336,7 @@ impl<E: Environment> Replica<E> {
         if self.images.newest().is_some_and(|newest| newest.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
         }
-        let (since, stood, copied) = (self.now, None, None);
-        let forked = false;
-        self.images.taking = Some(Taking { after, generation, since, stood, copied, forked });
+        self.images.taking = Some(Taking::begin(after, generation, self.now));
         Ok(())
     }
 
@@ -369,7 +350,7 @@ impl<E: Environment> Replica<E> {
             }
             return;
         }
-        if self.now >= taking.since + STANDS_WITHIN {
+        if self.now >= taking.asked + STANDS_WITHIN {
             let ms = STANDS_WITHIN.as_millis();
             return self.not_taken(format!(
                 "its server executes a request for {ms} ms and more; try again"
@@ -419,6 +400,7 @@ impl<E: Environment> Replica<E> {
                 self.no_room_for_image(&trouble);
                 self.not_taken(trouble.why().to_owned());
             }
+            ImageNews::FilesRead(index) => self.files_were_read(index),
             ImageNews::Received(index, bytes) => {
                 let fetch = self.images.fetch.as_mut().filter(|fetch| fetch.index() == index);
                 if let Some(fetch) = fetch {
@@ -461,7 +443,7 @@ impl<E: Environment> Replica<E> {
                 self.env.remove_image(index, false);
                 return self.not_taken("its server has ended, or was repaired, meanwhile".into());
             }
-            let stood = taking.copied.unwrap_or_default();
+            let stood = taking.stood_so_far();
             let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
             tracing::info!(event = "image_taken", index = index.0, bytes, stood_us, took_us);
             let how = if taking.forked { Taken::Fork } else { Taken::Standstill };

@@ -2,9 +2,10 @@
 //!
 //! They are kept when the end was meant, or the log says so; they count when the log says that an edition begins on them.
 
-use super::images::{Images, Taking};
+use super::images::Images;
 use super::{Environment, Replica};
 use crate::environment::Image;
+use crate::images::Taking;
 use crate::server::{Link, ServerState};
 use crate::verdicts::digest::DigestState;
 use crate::verdicts::exits::End;
@@ -19,9 +20,9 @@ impl Images {
 
     /// The files of a server that has ended become an image.
     pub(super) fn keeps_files(&mut self, after: LogIndex, generation: u64, now: Duration) {
-        let copied = Some(Duration::ZERO);
-        let (stood, forked) = (Some(now), false);
-        self.taking = Some(Taking { after, generation, since: now, stood, copied, forked });
+        let mut taking = Taking::begin(after, generation, now);
+        (taking.stood, taking.copied) = (Some(now), Some(Duration::ZERO));
+        self.taking = Some(taking);
     }
 
     pub(super) fn newest_is_files(&self) -> bool {

@@ -4,6 +4,7 @@
 
 use crate::sys;
 use core::cell::Cell;
+use core::sync::atomic::{Ordering, compiler_fence};
 use skein_arena::writes::{GROWING, TO_THE_END, WRITES, Write};
 use skein_libos::room::Room;
 
@@ -88,6 +89,8 @@ impl Writes {
             }
         }
         self.kept(count).set(new.words());
+        // A node may read it now.
+        compiler_fence(Ordering::Release);
         self.row(0).set([count + 1, 0]);
     }
 }

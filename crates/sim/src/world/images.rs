@@ -29,6 +29,9 @@ impl World {
                 let process = self.machines[&id].process.as_ref().expect("it runs");
                 let generation = process.server.as_ref().map_or(0, |server| server.generation);
                 let delay = 1 + self.rng.below(COPY_US);
+                if self.rng.below(8) == 0 {
+                    return self.read_ahead(life, state.index, delay);
+                }
                 self.schedule(delay, Event::ImageCopied(life, generation, state));
             }
             Wish::Confirm(index) => {
@@ -57,6 +60,20 @@ impl World {
             Wish::Receive(file, from, bytes) => self.receive(life, file, from, bytes),
             Wish::Arena(..) | Wish::Start(_) | Wish::Kill => unreachable!("not about images"),
         }
+    }
+
+    /// So much is in a server's files that it goes on before they are read.
+    fn read_ahead(&mut self, life: Life, index: LogIndex, delay: u64) {
+        self.trace(|| format!("{}: reads files ahead of an image of entry {index}", life.replica));
+        let copied = ImageNews::Copied { forked: false };
+        self.schedule(delay, Event::Images(life, Box::new(copied)));
+        let slower = if self.rng.below(4) == 0 { 50 } else { 1 };
+        let delay = delay + 1 + slower * self.rng.below(WRITE_US);
+        let news = match self.rng.below(4) {
+            0 => ImageNews::NotTaken(Trouble::NoRoom("the disk is full".into())),
+            _ => ImageNews::FilesRead(index),
+        };
+        self.schedule(delay, Event::Images(life, Box::new(news)));
     }
 
     /// What a server has left becomes an image.

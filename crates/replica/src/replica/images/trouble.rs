@@ -1,8 +1,10 @@
-//! Images that could not be had: what this replica says of it, and whom it tells.
+//! Images that could not be had, or not yet: what this replica says of it, and whom it tells.
 
 use super::DAMAGED;
 use crate::environment::{Environment, Trouble};
 use crate::health::Fault;
+use crate::images::Taking;
+use crate::images::schedule::After;
 use crate::replica::Replica;
 use skein_model::LogIndex;
 
@@ -16,6 +18,19 @@ impl<E: Environment> Replica<E> {
         }
         self.images.answer(&Err(why.clone()));
         self.images.refused = Some(why);
+    }
+
+    /// The server's files were read while it went on: now it stands for the rest.
+    pub(super) fn files_were_read(&mut self, index: LogIndex) {
+        let is_it = |taking: &mut Taking| taking.after == index && taking.copied.is_some();
+        let Some(before) = self.images.taking.take_if(is_it) else { return };
+        if self.image_after() == After::Others && self.images.asked.is_empty() {
+            return self.not_taken("another replica takes it, as this one leads by now".into());
+        }
+        if let Err(why) = self.begin_image() {
+            return self.not_taken(why);
+        }
+        self.images.taking = self.images.taking.take().map(|again| again.behind(&before));
     }
 
     /// Another try begins when its sender speaks of its images again.
