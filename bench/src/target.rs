@@ -349,16 +349,6 @@ impl Cluster {
         process::output(command.args(words).args(["--name", &self.name]), START_MAX)
     }
 
-    /// How long the server of the first replica stood at most for an image, by that node's log.
-    pub fn longest_image_ms(&self) -> Outcome<f64> {
-        let log = self.data().join("node-1/node.log");
-        let text = std::fs::read_to_string(&log);
-        let text = text.map_err(|error| Failure::of(log.display(), error))?;
-        let taken = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let taken = taken.filter(|line: &serde_json::Value| line["event"] == "image_taken");
-        Ok(taken.filter_map(|line| line["stood_us"].as_f64()).fold(0.0, f64::max) / 1e3)
-    }
-
     /// Where its replicas have their data: `node-1` and so on.
     fn data(&self) -> PathBuf {
         self.data.path().join("cluster")

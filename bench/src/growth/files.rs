@@ -12,11 +12,10 @@ pub const TOPIC: Topic = Topic {
     name: "files",
     title: "Images of files",
     x: "MiB of tables",
-    figures: &[STOOD, TOOK, NEW, ALL, LOADED],
+    figures: &[STOOD, TOOK, NEW, ALL],
     measure,
     reading: "One replica, fsync; pgbench's tables are made, then `skein checkpoint create` after an UPDATE of one row in a hundred, side by side; medians of three images behind the first two.\n\
-         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on.\n\
-         The tables are made while images are taken by size of the log: the longest time that the server stood for one of those is beside.",
+         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on.",
 };
 
 const STOOD: Figure =
@@ -24,13 +23,6 @@ const STOOD: Figure =
 const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 1, plotted: true };
 const ALL: Figure =
     Figure { key: "all_mib", label: "MiB of images in all", digits: 0, plotted: false };
-const LOADED: Figure = Figure {
-    key: "loaded_ms",
-    label: "ms it stood at most while tables were made",
-    digits: 0,
-    plotted: false,
-};
-
 /// pgbench's scale has 15 MiB.
 const MIB: [u64; 3] = [256, 1024, 2048];
 const MIB_OF_SCALE: u64 = 15;
@@ -51,7 +43,6 @@ fn measure(recorder: &mut Recorder) -> Outcome {
 fn one(scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
     let cluster = Cluster::of(&Postgres, free_address()?, 1, "fsync")?;
     initialize(cluster.service, scale)?;
-    let loaded_ms = cluster.longest_image_ms()?;
     let rows = scale * ROWS_OF_SCALE / 100;
     let mut all = Vec::new();
     for round in 0..FIRST_IMAGES + IMAGES {
@@ -75,6 +66,5 @@ fn one(scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
         (TOOK.key, median(|taken| taken.took_ms)),
         (NEW.key, median(|taken| taken.new_mib)),
         (ALL.key, mib(whole)),
-        (LOADED.key, loaded_ms),
     ])
 }
