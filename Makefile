@@ -15,6 +15,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export SKEIN_BIN := $(TARGET)/release/skein
 export SKEIN_RUNTIME := $(TARGET)/release/libskein.so
 
+# Everything but the release is built in the profile of the tests, once.
+CHECKED := --locked --profile checked
+XTASK := cargo run --quiet $(CHECKED) -p xtask --
+
 LOOM_TESTS := $(wildcard crates/arena/tests/loom*.rs)
 
 .PHONY: help
@@ -23,7 +27,7 @@ help:
 
 .PHONY: demo
 demo: setup-demo build
-	@cargo run --quiet --locked -p xtask -- demo
+	@$(XTASK) demo
 
 # From the quickest to tell to the slowest.
 .PHONY: test
@@ -42,7 +46,7 @@ build:
 style:
 	shellcheck scripts/*.sh .ci/run
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy $(CHECKED) --workspace --all-targets -- -D warnings
 
 # Not advisories: their database is not a package, and not every machine may fetch it.
 .PHONY: licences
@@ -51,24 +55,24 @@ licences:
 
 .PHONY: run-tests
 run-tests: build
-	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
+	scripts/guarded.sh cargo test $(CHECKED) --workspace --no-fail-fast
 
 # Defects put back: the simulation finds them. All of them: cargo xtask planted.
 .PHONY: planted
 planted:
-	scripts/guarded.sh cargo run --quiet --locked -p xtask -- planted --in-tests
+	scripts/guarded.sh $(XTASK) planted --in-tests
 
 # Some servers as Debian has them, some in other distributions where these can be had; all of them: cargo xtask zoo.
 .PHONY: zoo
 zoo: build
-	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --in-tests
-	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --root debian-13 --or-skip redis python
-	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --root ubuntu-25.10 --or-skip redis postgres
+	scripts/guarded.sh $(XTASK) zoo --in-tests
+	scripts/guarded.sh $(XTASK) zoo --root debian-13 --or-skip redis python
+	scripts/guarded.sh $(XTASK) zoo --root ubuntu-25.10 --or-skip redis postgres
 
 # Instructions of the hot path against bench/counts.json.
 .PHONY: counts
 counts:
-	cargo run --quiet --locked --release -p xtask -- counts
+	$(XTASK) counts
 
 # Every interleaving of the arena's lock-free parts, under loom.
 .PHONY: model-check
