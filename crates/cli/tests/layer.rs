@@ -177,15 +177,20 @@ fn an_ordinary_users_server_has_its_layer_on_disk() {
     run.args(["run", "--name", "t", "--layer", "disk", "--detach", "--"]).args(server);
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    store(port, 0..50);
+    // So much is read ahead of an image.
+    store(port, 0..600);
+    let created = command().args(["checkpoint", "create", "--name", "t"]).output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
     let verified = command().args(["verify", "--name", "t"]).output().unwrap();
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
     let data = place.path("home/.local/state/skein/t");
     for replica in 1..=3 {
         let layer = data.join(format!("node-{replica}/layer"));
-        let [file] = &large(&layer, 3 << 20)[..] else { panic!("{}", layer.display()) };
+        let [file] = &large(&layer, 37 << 20)[..] else { panic!("{}", layer.display()) };
         assert_eq!(fs::metadata(file).unwrap().uid(), NOBODY);
     }
+    let log = |replica| fs::read_to_string(data.join(format!("node-{replica}/node.log"))).unwrap();
+    assert!((1..=3).any(|replica| log(replica).contains("files_read_ahead")));
     assert!(command().args(["stop", "--name", "t"]).output().unwrap().status.success());
     for replica in 1..=3 {
         let layer = data.join(format!("node-{replica}/layer"));

@@ -189,11 +189,10 @@ mod tests {
     #[test]
     fn children_are_found_with_their_commands() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        // The parent may continue before the kernel has set its child's command line; and threads of other tests come and go, so the kernel's list of threads may lack some.
+        // The parent may continue before the kernel has set its child's command line, the words one by one; and threads of other tests come and go, so the kernel's list of threads may lack some.
         let deadline = Instant::now() + Duration::from_secs(20);
-        let is_it = |process: &Process| {
-            process.host_pid == child.id() && process.command.starts_with("sleep")
-        };
+        let is_it =
+            |process: &Process| process.host_pid == child.id() && process.command == "sleep 60";
         let mut found = below(std::process::id());
         while !found.as_ref().is_ok_and(|found| found.iter().any(is_it))
             && Instant::now() < deadline

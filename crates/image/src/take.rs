@@ -130,12 +130,7 @@ impl Source<'_> {
         deadline: Instant,
         meanwhile: impl FnOnce(&mut Rewritten) -> Result<()> + Send,
     ) -> Result<Standing<'s>> {
-        let processes = processes::below(self.init)?;
-        for process in &processes {
-            processes::await_sleep(process, deadline)?;
-        }
-        let mut header = vec![0; HEADER_BYTES];
-        self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
+        let (processes, header) = self.asleep(deadline)?;
         let (tell, names) = channel();
         let aside = Aside {
             arena: self.arena,
@@ -197,13 +192,19 @@ impl Source<'_> {
     /// # Errors
     /// As [`stand`](Self::stand).
     pub fn check(&self, deadline: Instant) -> Result<()> {
+        let (processes, header) = self.asleep(deadline)?;
+        self.mapped(&header, &processes, None, deadline).map(drop)
+    }
+
+    /// All processes, when they sleep, and the arena's header.
+    fn asleep(&self, deadline: Instant) -> Result<(Vec<Process>, Vec<u8>)> {
         let processes = processes::below(self.init)?;
         for process in &processes {
             processes::await_sleep(process, deadline)?;
         }
         let mut header = vec![0; HEADER_BYTES];
         self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
-        self.mapped(&header, &processes, None, deadline).map(drop)
+        Ok((processes, header))
     }
 
     /// What the processes have beside their memory, and where that is.

@@ -78,7 +78,7 @@ fn what_is_not_wanted_any_longer_leaves_nothing() {
     let ahead = store.read_ahead(survey(&arena, &file), None, &|| false).unwrap();
     assert!(!ahead.ahead.is_of(&arena).unwrap());
     assert!(names(&store).is_empty(), "{:?}", names(&store));
-    // There is no room: what was read before is given up, too.
+    // The pack cannot be written: what was read before is given up, too.
     let ahead = store.read_ahead(survey(&arena, &file), None, &|| true).unwrap();
     assert_eq!(packs(&store).len(), 1);
     fs::create_dir(store.dir().join("pack-ahead.part")).unwrap();

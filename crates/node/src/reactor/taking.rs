@@ -8,6 +8,7 @@ use crate::images::Store;
 use crate::images::files::{FilesPacked, FilesSurveyed};
 use crate::images::write::FilesAhead;
 use crate::server;
+use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use skein_arena::Sizes;
@@ -32,12 +33,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const COPIES: Duration = Duration::from_secs(20);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
 const AT_ONCE: u64 = 8 << 10;
-/// so often in a row at most.
+/// so often at most until there is an image.
 const TIMES_AHEAD: u32 = 4;
 /// The image is begun again at once; when that cannot be, what was read is kept for other tries for so long.
 const KEPT_AHEAD: Duration = Duration::from_secs(60);
 /// The variable of a node's environment that lets it read and compare all pages, as where the kernel does not tell which were written.
 const COMPARES: &str = "SKEIN_COMPARE_PAGES";
+
 /// Shared by the threads of all images.
 pub(super) type Known = Arc<Mutex<LastTaken>>;
 
@@ -115,8 +117,16 @@ pub(super) fn take(
     let server = Server { files: stood.files, init, arena: arena.into(), sizes };
     let last = known.lock().expect("no holder panics").take();
     let mut last = last.checked(store, &server.arena);
-    if let Some(unread) = unread(&server, &state, &last)? {
-        return read_ahead(store, mailbox, known, &server, last, unread);
+    match unread(&server, &state, &last) {
+        Ok(None) => {}
+        Ok(Some(unread)) => return read_ahead(store, mailbox, known, &server, last, unread),
+        Err(why) => {
+            // Nothing was read of its memory: what is known of that still counts.
+            let useless = last.ahead.take();
+            known.lock().expect("no holder panics").put(last);
+            drop(useless);
+            return Err(why.into());
+        }
     }
     let mut pause_us = 0;
     let copied = |forked| {
@@ -293,7 +303,7 @@ struct Server {
 impl Server {
     /// Whether it has not ended: its node takes the status of its first process at once.
     fn lives(&self) -> bool {
-        kill(Pid::from_raw(self.init.cast_signed()), None).is_ok()
+        kill(Pid::from_raw(self.init.cast_signed()), None) != Err(Errno::ESRCH)
     }
 }
 
