@@ -363,19 +363,21 @@ impl Process {
             return Ok(false);
         }
         for persist in env.to_write.drain(..) {
+            // One that fails may be on the disk all the same, in parts.
+            self.writing = Some(persist.ticket);
             wal.append(&persist)?;
             self.unsynced.add(&persist);
-            self.writing = Some(persist.ticket);
         }
         Ok(true)
     }
 
     /// The sync is over: answers the durable ticket. `kept` becomes the durable state.
     pub fn end_write(&mut self, kept: &mut Kept) -> Result<Option<Ticket>, WalError> {
-        let (Some(wal), Some(ticket)) = (&mut self.wal, self.writing.take()) else {
+        let (Some(wal), Some(ticket)) = (&mut self.wal, self.writing) else {
             return Ok(None);
         };
         wal.sync()?;
+        self.writing = None;
         self.unsynced.done(kept);
         Ok(Some(ticket))
     }

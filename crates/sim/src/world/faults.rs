@@ -47,6 +47,11 @@ impl World {
         self.plan.durability == Durability::Fsync || self.is_whole()
     }
 
+    /// Nor one that alone has what a witness has forgotten.
+    fn may_forget(&self, id: u64) -> bool {
+        self.plan.durability == Durability::Fsync || self.can_do_without(id)
+    }
+
     /// Everyone runs, has its vote, and the leader knows it.
     pub(super) fn is_whole(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
@@ -106,11 +111,11 @@ impl World {
                 self.network.cut.insert((id, other));
             }
             2 => self.heal(),
-            3 | 4 if self.may_die() => {
+            3 | 4 if self.may_die() && self.may_forget(id) => {
                 let noticed = self.rng.chance(70);
                 self.kill(id, noticed);
             }
-            5 | 6 if self.may_die() => {
+            5 | 6 if self.may_die() && self.may_forget(id) => {
                 self.kill(id, false);
                 let mut chance = SimRng::new(self.rng.next_u64());
                 self.at(id).disk.crash(&mut chance);
@@ -357,7 +362,13 @@ impl World {
 
     /// Another replica can serve, as it has where its server can begin.
     pub(super) fn can_do_without(&self, id: u64) -> bool {
-        let live = self.machines.values().filter(|m| m.id.0 != id && !m.lost && !m.retired);
+        self.another_serves(id, false)
+    }
+
+    /// Another replica can serve, though this one may lead with its log, if that `stays`.
+    fn another_serves(&self, id: u64, stays: bool) -> bool {
+        let counts = |m: &&Machine| (stays || m.id.0 != id) && !m.lost && !m.retired;
+        let live = self.machines.values().filter(counts);
         let of = |m: &Machine| Some(m.process.as_ref()?.replica.consensus().first_index());
         let bases: Vec<_> = live.filter_map(of).collect();
         let can = |m: &Machine| {
@@ -375,9 +386,12 @@ impl World {
         self.machines.values().any(can)
     }
 
-    /// Its image may be damaged. Where logs are in memory a replica that starts again has no image, too; that are two faults.
+    /// Its image may be damaged. Where logs are in memory a replica that starts again has no image, too; that are two faults. So it is while the operator sends a member
+    /// away, which may be the only other one with entries that a third needs.
     fn may_rot(&self, id: u64) -> bool {
-        self.can_do_without(id)
+        let gone = |id: &u64| self.machines[id].retired || self.machines[id].lost;
+        self.another_serves(id, true)
+            && self.operator.going.iter().all(gone)
             && (self.plan.durability == Durability::Fsync || self.plan.all_are_active())
     }
 
