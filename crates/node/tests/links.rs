@@ -124,9 +124,13 @@ fn a_slow_link_is_named() {
     let cluster = cluster(&wires);
     for id in [cluster.leader(), others(cluster.leader())[0]] {
         wires.delay(id, 60);
-        let other = others(id)[0];
-        cluster.wait_fault(other, &format!("slow_link_{id}"));
-        assert_eq!(cluster.client().ask("set k 1"), "ok");
+        let (other, fault) = (others(id)[0], format!("slow_link_{id}"));
+        // Links are judged while somebody asks.
+        wait_for("the fault", || {
+            assert_eq!(cluster.client().ask("set k 1"), "ok");
+            let status = cluster.status(other)?;
+            status.replica.faults.iter().any(|known| known.name == fault).then_some(())
+        });
         wires.delay(id, 0);
         cluster.wait_well();
         cluster.agree();

@@ -8,7 +8,12 @@ use skein_model::{EntryRef, ReplicaId};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Consensus counts time in ticks of 10 ms.
+/// While a cluster is idle, heartbeats and timeouts are up to so many times as long,
+const SLOWEST: u64 = 10;
+/// and the election timeout no longer than this.
+const SLOW_TIMEOUT_MS: u64 = 3_000;
+
+/// Consensus counts time in ticks of 10 ms, or of several times that while the cluster is idle.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// One replica.
@@ -68,6 +73,7 @@ impl ReplicaConfig {
             durability: self.durability.into(),
             election_ticks: ticks(self.tuning.election_timeout_ms),
             heartbeat_ticks: ticks(self.tuning.heartbeat_ms),
+            slow_pace: self.tuning.slow_pace(),
             seed,
             places: self.members.iter().map(|m| (m.id, Place::of(&*m.address, m.kind))).collect(),
             is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
@@ -177,8 +183,11 @@ impl CheckpointConfig {
 pub struct Tuning {
     /// A follower that hears nothing for this long, and up to twice as long, asks for an election: 150 ms.
     pub election_timeout_ms: u64,
-    /// The interval between an idle leader's heartbeats: 30 ms.
+    /// The interval between a leader's heartbeats: 30 ms.
     pub heartbeat_ms: u64,
+    /// A leader for which nobody has waited for so long goes over to a slow rhythm: heartbeats, the election timeout and the time after which a silent connection ends are
+    /// up to ten times as long, and the election timeout no longer than 3 s: 1,000 ms. 0: never.
+    pub idle_after_ms: u64,
     /// How long a busy server waits at a slot for an input before the leader proposes a time bubble: 100 us.
     pub wtimeout_us: u64,
     /// The most operations of a thread in one turn: 256. Fixed when the cluster is made.
@@ -228,6 +237,7 @@ impl Default for Tuning {
         Self {
             election_timeout_ms: 150,
             heartbeat_ms: 30,
+            idle_after_ms: 1_000,
             wtimeout_us: 100,
             quantum: 256,
             nclock: 16,
@@ -293,6 +303,13 @@ impl Tuning {
             return bad("tuning.arena_heap_bytes", skein_arena::MapError::Sizes(sizes).to_string());
         }
         Ok(())
+    }
+
+    /// How many times as long heartbeats and timeouts are while the cluster is idle.
+    #[must_use]
+    pub fn slow_pace(&self) -> u32 {
+        // Lossless: a small number.
+        (SLOW_TIMEOUT_MS / self.election_timeout_ms.max(1)).clamp(1, SLOWEST) as u32
     }
 
     /// The arena's sizes.

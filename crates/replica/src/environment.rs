@@ -74,6 +74,8 @@ pub trait Transport {
     /// From now on these are the other replicas, each with its node's address; connections with others end. `since`: the change of the members that says so,
     /// for one that does not know it; without, this replica joins, and listens to any replica of the cluster.
     fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, now: Duration);
+    /// From now on a connection without a message for so long is silent, and ends.
+    fn silent_after(&mut self, silence: Duration);
     /// From now on hellos say this of levels.
     fn say_levels(&mut self, levels: Option<Levels>);
     /// A replica's host, where it is on one that can be another; what it listens on at all addresses is reached there.

@@ -76,6 +76,8 @@ pub struct Around {
 
     /// Arrived events of peers.
     pub heard: Vec<PeerEvent>,
+    /// After how long a connection is silent, if the replica has said it.
+    pub silence: Option<Duration>,
     /// Connected peers, with their connections.
     pub peers: BTreeMap<ReplicaId, u64>,
     /// The share of messages that find no room, in percent.
@@ -152,6 +154,7 @@ impl Around {
             timer_ns,
             timer_speaks,
             heard: Vec::new(),
+            silence: None,
             peers: BTreeMap::new(),
             refuses,
             queued: BTreeMap::new(),
@@ -252,6 +255,10 @@ impl Transport for Around {
             self.heard.push(PeerEvent::Lost(peer));
         }
         self.distrusted.push((peer, why.to_owned()));
+    }
+
+    fn silent_after(&mut self, silence: Duration) {
+        self.silence = Some(silence);
     }
 
     fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, _now: Duration) {

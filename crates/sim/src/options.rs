@@ -50,9 +50,9 @@ pub enum Scenario {
     Damaged(Damage),
     /// All servers but the leader's are slower than clients ask.
     SlowFollowers,
-    /// Without faults: in the end nobody asks for ten seconds, and the server's timer is due ten times a second. It says something this many expirations after
-    /// the last time; 0: never.
-    Idle(u64),
+    /// Without faults: in the end nobody asks for twenty seconds, and the server's timer is due ten times a second. It says something this many expirations after
+    /// the last time; 0: never. Or the server has none.
+    Idle(Option<u64>),
 }
 
 /// A replica.
@@ -304,6 +304,8 @@ impl Plan {
         }
         plan.levels = plan.levels_of(seed, options);
         plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
+        let idle_after = [0, 20, 200, 1000];
+        plan.tuning.idle_after_ms = one_of(&mut SimRng::new(seed.rotate_left(48)), &idle_after);
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -354,9 +356,11 @@ impl Plan {
             Scenario::Idle(speaks) => {
                 plan.durability = Durability::Fsync;
                 plan.tuning.execute_ahead = true;
-                (plan.timer_ns, plan.timer_speaks) = (100_000_000, speaks);
+                plan.timer_ns = speaks.map_or(0, |_| 100_000_000);
+                plan.timer_speaks = speaks.unwrap_or_default();
                 (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
                 (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);
+                plan.tuning.idle_after_ms = 1000;
                 // As users have it: images at short intervals cost syncs.
                 plan.checkpoint = CheckpointConfig::default();
                 plan.calm_us = 500_000;

@@ -32,6 +32,8 @@ pub struct Config {
     pub election_ticks: u32,
     /// Ticks between a leader's heartbeats.
     pub heartbeat_ticks: u32,
+    /// How many times as long a tick is while nobody waits for anything ([`crate::Consensus::pace`]).
+    pub slow_pace: u32,
     /// Ticks between the campaigns of two followers that saw their leader's connection close.
     pub stagger_ticks: u32,
     /// The seed of election timeouts.
@@ -68,6 +70,7 @@ impl Config {
             level: Level::NEWEST,
             election_ticks: 15,
             heartbeat_ticks: 3,
+            slow_pace: 10,
             stagger_ticks: 2,
             seed: id.0,
             max_entry_bytes: 4 << 20,
@@ -104,6 +107,9 @@ impl Config {
         }
         if self.heartbeat_ticks == 0 || self.election_ticks <= self.heartbeat_ticks {
             return refuse("the election timeout must be longer than a heartbeat");
+        }
+        if self.slow_pace == 0 {
+            return refuse("a slow rhythm is no shorter than a quick one");
         }
         let entry = self.max_entry_bytes + wire::ENTRY_HEAD_BYTES + wire::OVERHEAD_BYTES;
         if entry > crate::frame::MAX_PAYLOAD_BYTES || self.max_message_bytes > self.max_entry_bytes

@@ -11,7 +11,7 @@ use skein_model::{LogIndex, ReplicaId};
 impl Consensus {
     /// A message came from a peer. An error is the peer's fault or the sign of a lost log; the state is unchanged.
     pub fn step(&mut self, from: ReplicaId, bytes: &[u8]) -> Result<(), StepError> {
-        let message = wire::decode(bytes)?;
+        let mut message = wire::decode(bytes)?;
         if replica_of(message.from) != from {
             return Err(StepError::Sender(from, replica_of(message.from)));
         }
@@ -32,12 +32,20 @@ impl Consensus {
             }
             _ => {}
         }
-        let beats = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let kind = message.get_msg_type();
+        let (member, term) = (message.from, message.term);
+        let slow = kind == MessageType::MsgHeartbeat && Self::read_heartbeat(&mut message);
+        let answer = message.context.clone();
         let before = self.node.raft.msgs.len();
         // The remaining errors are messages of unknown members, which are ignored as if lost.
         let _ = self.node.step(message);
-        if beats {
-            self.drop_reminders(before);
+        match kind {
+            MessageType::MsgHeartbeat => self.follow_rhythm(member, term, slow),
+            MessageType::MsgHeartbeatResponse => {
+                self.drop_reminders(before);
+                self.hear_rhythm(member, term, &answer);
+            }
+            _ => {}
         }
         Ok(())
     }

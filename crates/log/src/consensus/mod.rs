@@ -5,7 +5,7 @@
 //!
 //! # What a caller owes
 //!
-//! One thread calls it. Inputs, in any order: [`Consensus::tick`] at a fixed rate, [`Consensus::step`] for a message from a
+//! One thread calls it. Inputs, in any order: [`Consensus::tick`] at the rate that [`Consensus::pace`] says, [`Consensus::step`] for a message from a
 //! peer, [`Consensus::propose`], [`Consensus::persisted`] when the disk is done, [`Consensus::peer_lost`] when a peer's
 //! connection closed. After any of them, call [`Consensus::take_ready`] until it returns `None`, and for each [`Batch`],
 //! in this order:
@@ -72,6 +72,7 @@ mod levels;
 mod members;
 mod messages;
 mod process;
+mod rhythm;
 mod store;
 mod uncommitted;
 
@@ -167,6 +168,7 @@ pub struct Consensus {
     names_no_founders: bool,
     /// What was recovered of marked entries.
     marked: Vec<LogEntry>,
+    rhythm: rhythm::Rhythm,
 }
 
 impl Consensus {
@@ -241,6 +243,7 @@ impl Consensus {
             is_removed: false,
             names_no_founders: false,
             marked,
+            rhythm: rhythm::Rhythm::default(),
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
@@ -344,6 +347,7 @@ impl Consensus {
         // Another program may come back.
         self.levels.remove(&peer);
         self.report_unreachable(peer);
+        self.forget_rhythm_with(peer);
         let raft = &mut self.node.raft;
         if raft.state == StateRole::Leader {
             return;

@@ -29,7 +29,8 @@ impl Consensus {
         let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let (alive, held): (Vec<_>, Vec<_>) =
             ready.take_persisted_messages().into_iter().partition(alive);
-        let messages = ready.take_messages();
+        let mut messages = ready.take_messages();
+        self.mark_heartbeats(&mut messages);
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
         self.note_hard_state(&ready);
@@ -82,7 +83,9 @@ impl Consensus {
 
     pub(super) fn process_in_memory(&mut self, batch: &mut Batch) {
         let mut ready = self.node.ready();
-        batch.messages.extend(encode_all(ready.take_messages()));
+        let mut messages = ready.take_messages();
+        self.mark_heartbeats(&mut messages);
+        batch.messages.extend(encode_all(messages));
         let held = ready.take_persisted_messages();
         let committed = ready.take_committed_entries();
         self.note_hard_state(&ready);
@@ -190,6 +193,8 @@ impl Consensus {
     }
 
     pub(super) fn take_members(&mut self, members: ConfState) {
+        // Who comes has agreed to nothing.
+        self.set_calm(false);
         self.version += 1;
         self.changed = true;
         let was_member = self.is_removed || has(&self.members, self.member);

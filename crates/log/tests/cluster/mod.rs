@@ -29,6 +29,8 @@ pub struct Replica {
     /// It neither runs nor reads, but its messages wait: SIGSTOP.
     pub stopped: bool,
     pub incarnation: u64,
+    /// The shortest ticks since its last one.
+    waited: u32,
     /// Its configuration's peers.
     voters: Vec<u64>,
     /// Persists are not written until this is false again.
@@ -130,6 +132,7 @@ impl Replica {
             alive: true,
             stopped: false,
             incarnation,
+            waited: 0,
             voters,
             slow_disk: false,
             pending: VecDeque::new(),
@@ -309,12 +312,16 @@ impl Cluster {
         self.network = waiting;
     }
 
-    /// One tick everywhere, and all its effects.
+    /// The shortest tick everywhere, and all its effects.
     pub fn tick(&mut self) {
         for replica in
             self.replicas.values_mut().filter(|replica| replica.alive && !replica.stopped)
         {
-            replica.consensus.tick();
+            replica.waited += 1;
+            if replica.waited >= replica.consensus.pace() {
+                replica.waited = 0;
+                replica.consensus.tick();
+            }
         }
         self.settle();
         if self.brings_images {

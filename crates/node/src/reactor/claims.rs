@@ -54,12 +54,20 @@ struct Contest {
 impl Claims {
     /// None; a connection ends that is silent for as long.
     pub fn new(silence: Duration) -> Self {
-        Self {
-            twin_after: TWIN_AFTER.max(2 * silence),
-            comes_again: COMES_AGAIN + silence,
+        let mut claims = Self {
+            twin_after: Duration::ZERO,
+            comes_again: Duration::ZERO,
             waiting: BTreeMap::new(),
             contested: BTreeMap::new(),
-        }
+        };
+        claims.silent_after(silence);
+        claims
+    }
+
+    /// From now on a connection ends that is silent for as long.
+    pub fn silent_after(&mut self, silence: Duration) {
+        self.twin_after = TWIN_AFTER.max(2 * silence);
+        self.comes_again = COMES_AGAIN + silence;
     }
 
     /// Whether this connection waits.
@@ -127,6 +135,16 @@ mod tests {
         assert_eq!(claims.make(claim(10), 9, 20_000 * MS), Judged::Waits(None));
         claims.withdraw(10);
         assert_eq!(claims.free(ReplicaId(2)), None);
+    }
+
+    #[test]
+    fn one_that_was_cut_off_is_no_twin_while_its_first_connection_may_still_be_silent() {
+        let mut claims = Claims::new(600 * MS);
+        claims.silent_after(3000 * MS);
+        for at in [0, 2500, 5900] {
+            assert!(matches!(claims.make(claim(7), 3, at * MS), Judged::Waits(_)), "{at}");
+        }
+        assert_eq!(claims.make(claim(8), 3, 6000 * MS), Judged::Twin);
     }
 
     #[test]

@@ -180,6 +180,12 @@ impl Peers {
         }
     }
 
+    /// From now on a connection is silent after this.
+    pub fn silent_after(&mut self, silence: Duration) {
+        self.silence = silence;
+        self.claims.silent_after(silence);
+    }
+
     /// From now on hellos say this of levels.
     pub const fn say_levels(&mut self, levels: Option<Levels>) {
         self.hello.levels = levels;

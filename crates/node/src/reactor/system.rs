@@ -131,6 +131,10 @@ impl Transport for System {
         self.peers.set(parsed.collect(), since, now, &mut self.heard);
     }
 
+    fn silent_after(&mut self, silence: Duration) {
+        self.peers.silent_after(silence);
+    }
+
     fn say_levels(&mut self, levels: Option<Levels>) {
         self.peers.say_levels(levels);
     }

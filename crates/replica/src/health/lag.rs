@@ -9,7 +9,7 @@
 //! It counts again when it has caught up. A leader that stood still itself has heard from no replica, and begins to watch anew.
 //!
 //! The clock of a lag stands still while the leader waits: a follower that executes half as fast as the leader catches up
-//! meanwhile, although the age of its entries grows.
+//! meanwhile, although the age of its entries grows. It stands still, too, while heartbeats are slow, as followers hear of commits later then, and are heard later.
 //!
 //! Pure: times are given.
 
@@ -96,7 +96,7 @@ pub struct Followers {
     at: LogIndex,
     known: BTreeMap<ReplicaId, Follower>,
     holds: bool,
-    /// The total time that the leader has waited, up to its last look.
+    /// The total time for which the clock of lags stood still, up to the last look.
     waited: Duration,
     looked: Duration,
     /// The start of the period for which delays are counted, and their sum.
@@ -182,8 +182,9 @@ impl Followers {
         self.holds
     }
 
-    /// Decides whether the leader waits, and answers the followers that are newly left out or count again. The log ends with `last`.
-    pub fn look(&mut self, last: LogIndex, now: Duration) -> Vec<Change> {
+    /// Decides whether the leader waits, and answers the followers that are newly left out or count again. The log ends with `last`. `slow`: so were heartbeats
+    /// since the last look.
+    pub fn look(&mut self, last: LogIndex, slow: bool, now: Duration) -> Vec<Change> {
         if self.bound.is_zero() {
             return Vec::new();
         }
@@ -191,10 +192,12 @@ impl Followers {
         if now.saturating_sub(self.looked) >= self.bound {
             self.known.values_mut().for_each(|follower| follower.progress.forget());
         }
+        let passed = now.saturating_sub(self.looked);
+        if self.holds || slow {
+            self.waited += passed;
+        }
         if self.holds {
-            let waited = now.saturating_sub(self.looked);
-            self.waited += waited;
-            self.window.1 += waited;
+            self.window.1 += passed;
         }
         self.looked = now;
         let whole = now.saturating_sub(self.window.0);
@@ -257,7 +260,7 @@ mod tests {
                     *at = leader.min(*at + can);
                     followers.heard(ReplicaId(id), LogIndex(*at), true);
                 }
-                changes.extend(followers.look(LogIndex(leader), now));
+                changes.extend(followers.look(LogIndex(leader), false, now));
                 if !followers.holds() {
                     leader += 1;
                     followers.executed(LogIndex(leader), now);
@@ -340,9 +343,9 @@ mod tests {
         let (_, mut followers, _) = run(3, &[0], 30);
         let all = followers.executed.0.back().unwrap().0;
         followers.heard(ReplicaId(2), LogIndex(all.0 / 2), true);
-        assert_eq!(followers.look(all, ms(3000)), []);
+        assert_eq!(followers.look(all, false, ms(3000)), []);
         followers.heard(ReplicaId(2), all, true);
-        assert_eq!(followers.look(all, ms(3100)), [Change::Counts(ReplicaId(2))]);
+        assert_eq!(followers.look(all, false, ms(3100)), [Change::Counts(ReplicaId(2))]);
     }
 
     /// A leader that executes one entry in `took`, and does not run in `pause`; its followers never do. When they are left out.
@@ -353,7 +356,7 @@ mod tests {
         let mut looks = (0..60_000).step_by(10).filter(|now| !pause.contains(now));
         looks.find(|now| {
             followers.executed(LogIndex(if *now < took { 7 } else { 8 }), ms(*now));
-            !followers.look(LogIndex(8), ms(*now)).is_empty()
+            !followers.look(LogIndex(8), false, ms(*now)).is_empty()
         })
     }
 
@@ -379,11 +382,30 @@ mod tests {
             followers.executed(LogIndex(index), ms(index * 10));
             followers.heard(ReplicaId(3), LogIndex(index / 10), true);
         }
-        followers.look(LogIndex(199), ms(2000));
+        followers.look(LogIndex(199), false, ms(2000));
         assert!(followers.holds());
         followers.lost(ReplicaId(3));
-        followers.look(LogIndex(199), ms(2001));
+        followers.look(LogIndex(199), false, ms(2001));
         assert!(!followers.holds());
+    }
+
+    /// A follower that is heard late while heartbeats are slow is not blamed; one that was behind before is when they are quick again.
+    #[test]
+    fn the_clock_of_a_lag_stands_still_while_heartbeats_are_slow() {
+        let mut followers = Followers::new(3, BOUND);
+        followers.begin(ms(0));
+        (2..=3).for_each(|id| followers.heard(ReplicaId(id), LogIndex(7), true));
+        followers.executed(LogIndex(8), ms(0));
+        assert_eq!(followers.look(LogIndex(8), false, ms(600)), []);
+        for now in (700..10_000).step_by(100) {
+            followers.executed(LogIndex(8 + now / 1000), ms(now));
+            assert_eq!(followers.look(LogIndex(20), true, ms(now)), []);
+            assert!(!followers.holds(), "{now}");
+        }
+        assert_eq!(followers.lag(ReplicaId(2), ms(9900)), ms(600));
+        assert_eq!(followers.look(LogIndex(20), false, ms(10_200)), []);
+        assert_eq!(followers.lag(ReplicaId(2), ms(10_200)), ms(900));
+        assert_eq!(followers.look(LogIndex(20), false, ms(10_600)).len(), 2, "they are stuck");
     }
 
     #[test]
@@ -391,7 +413,7 @@ mod tests {
         let mut followers = Followers::new(3, Duration::ZERO);
         followers.heard(ReplicaId(2), LogIndex(0), true);
         followers.executed(LogIndex(5), ms(0));
-        assert_eq!(followers.look(LogIndex(5), ms(100_000)), []);
+        assert_eq!(followers.look(LogIndex(5), false, ms(100_000)), []);
         assert!(!followers.holds());
     }
 }

@@ -2,7 +2,9 @@
 
 use super::Replica;
 use super::health::{ANSWER as STATE_ANSWER, STATE};
+use super::images::HELD;
 use super::pulse::PULSE;
+use super::unhurried::SYNC;
 use crate::agreement::deferred_sync::LONGEST;
 use crate::agreement::lead::Lead;
 use crate::environment::{Environment, PeerEvent};
@@ -24,6 +26,8 @@ use std::time::Duration;
 
 /// A leader listens to its peers for so long after anything but routine: what they say next may be waited for.
 const CALM: Duration = Duration::from_millis(50);
+/// What peers say then is heard so late at most: longer than most timers of servers take, and a sixth of what clocks may differ.
+const LATE: Duration = Duration::from_millis(150);
 /// The bytes per read of the log for a server that is behind.
 const REFILL_BYTES: usize = 1 << 20;
 /// A thread with other work does not wait for a disk that takes longer than this, twice within [`SLOW_FOR`],
@@ -37,7 +41,10 @@ impl<E: Environment> Replica<E> {
         let mut events = std::mem::take(self.env.heard());
         let mut moved = false;
         for event in events.drain(..) {
-            moved |= !matches!(event, PeerEvent::Frame(..));
+            if !matches!(event, PeerEvent::Frame(..)) {
+                moved = true;
+                self.is_waited_for();
+            }
             if !is_routine(&event) {
                 self.stirred = self.now;
             }
@@ -94,7 +101,13 @@ impl<E: Environment> Replica<E> {
                         }
                     }
                 }
-                PeerEvent::Frame(peer, kind, bytes) => self.peer_says(peer, kind, &bytes),
+                PeerEvent::Frame(peer, kind, bytes) => {
+                    if kind == SYNC {
+                        // Entries that came with it are held by then, and are written with those before.
+                        self.drive()?;
+                    }
+                    self.peer_says(peer, kind, &bytes);
+                }
             }
         }
         if moved {
@@ -131,9 +144,10 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Whether nothing of what peers say now is waited for: this replica leads, no entry in flight is waited for, and for a while they said only what they say all
-    /// the time. What comes is heard at the end of the rest, which is the next heartbeat at the latest.
+    /// the time. What comes is heard at the end of the rest, which is soon: a clock that is heard late looks slow, and a request of an operator waits.
     pub(super) fn peers_may_wait(&self) -> bool {
-        self.serves()
+        self.rested_until <= self.now + LATE
+            && self.serves()
             && self.lead.as_ref().is_some_and(Lead::is_settled)
             && self.standstill.is_none()
             && self.now.saturating_sub(self.stirred) >= CALM
@@ -239,6 +253,9 @@ impl<E: Environment> Replica<E> {
                 let unhurried = self.defers(index, &bytes, past);
                 if let Some(lead) = &mut self.lead {
                     lead.proposed(index, len, unhurried, self.now);
+                }
+                if !unhurried {
+                    self.is_waited_for();
                 }
                 self.metrics.entries_proposed.inc();
                 Some(index)
@@ -708,7 +725,7 @@ impl<E: Environment> Replica<E> {
 fn is_routine(event: &PeerEvent) -> bool {
     match event {
         PeerEvent::Frame(_, frame::KIND_RAFT, bytes) => wire::is_heartbeat_answer(bytes),
-        PeerEvent::Frame(_, kind, _) => [STATE, STATE_ANSWER, PULSE].contains(kind),
+        PeerEvent::Frame(_, kind, _) => [STATE, STATE_ANSWER, PULSE, HELD].contains(kind),
         PeerEvent::Joined(_) | PeerEvent::Lost(_) => false,
     }
 }

@@ -147,13 +147,16 @@ impl<E: Environment> Replica<E> {
         let unfit = self.unfit();
         let executed = self.survived().0;
         let state = (executed, unfit.is_some());
+        // It goes with the next heartbeat then: more than one would say no more.
+        let slow = self.is_slow();
+        let changed = |(at, was_unfit)| was_unfit != state.1 || at != executed && !slow;
         if self
             .health
             .told
-            .is_none_or(|(told, at)| told != state || self.now >= at + PULSE_UNCHANGED_EVERY)
+            .is_none_or(|(told, at)| changed(told) || self.now >= at + PULSE_UNCHANGED_EVERY)
         {
             self.health.told = Some((state, self.now));
-            self.tell_all(STATE, &self.state_message(executed, unfit.is_some()));
+            self.tell_all_routinely(STATE, &self.state_message(executed, unfit.is_some()));
         }
         if let Some(why) = unfit
             && self.lead.is_some()
@@ -256,14 +259,18 @@ impl<E: Environment> Replica<E> {
     /// Answers the peers' pulses: together with what is sent at a tick anyway, as no answer is worth a wake-up of its own on the other side. The time that one has
     /// waited here is added to its stamp, so the other side does not count it.
     pub(super) fn answer_states(&mut self) {
-        for (peer, stamp, came) in self.health.unanswered.drain(..) {
+        for (peer, stamp, came) in std::mem::take(&mut self.health.unanswered) {
             let waited_us = self.now.saturating_sub(came).as_micros() as u64;
-            self.env.send(peer, ANSWER, &stamp.saturating_add(waited_us).to_le_bytes());
+            self.tell_routinely(peer, ANSWER, &stamp.saturating_add(waited_us).to_le_bytes());
         }
     }
 
     /// Another replica answered the pulse of `stamp`.
     pub(super) fn peer_answered(&mut self, peer: ReplicaId, stamp: u64) {
+        if self.is_slow() {
+            // It has waited for heartbeats on both sides.
+            return;
+        }
         let took = self.now.saturating_sub(Duration::from_micros(stamp));
         self.health.neighbours.answered(peer, took, self.now);
     }

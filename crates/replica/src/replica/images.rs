@@ -623,7 +623,7 @@ impl<E: Environment> Replica<E> {
             bytes.extend_from_slice(&file.bytes.to_le_bytes());
             bytes.extend_from_slice(&file.digest.to_le_bytes());
         }
-        self.tell_all(HELD, &bytes);
+        self.tell_all_routinely(HELD, &bytes);
     }
 
     /// A peer speaks of images; false when that means nothing.

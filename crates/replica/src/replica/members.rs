@@ -2,7 +2,7 @@
 //!
 //! Whatever counts replicas counts those with a vote. A replica that has joined and does not know the members yet takes its configuration's peers for them.
 
-use super::{Environment, Replica, TICK};
+use super::{Environment, Replica};
 use crate::environment::Since;
 use crate::error::ExitReason;
 use crate::health::Fault;
@@ -134,7 +134,7 @@ impl<E: Environment> Replica<E> {
         }
         if was_alone && !self.members.alone {
             // Time went by without ticks.
-            self.next_tick = self.now + TICK;
+            self.next_tick = self.now + self.tick_length();
         } else if !was_alone && self.members.alone {
             self.hearing = None;
             self.consensus.campaign_now();

@@ -34,6 +34,7 @@ pub mod members;
 mod outgoing;
 mod pulse;
 mod repair;
+mod rhythm;
 mod roots;
 mod scrub;
 mod serve;
@@ -69,6 +70,7 @@ pub use images::Reply as CheckpointReply;
 use lifecycle::Ends;
 use members::Members;
 use pulse::Pulse;
+use rhythm::Rhythm;
 use roots::Roots;
 use shared_core::SharedCore;
 use skein_log::wal::WalError;
@@ -200,8 +202,11 @@ pub struct Replica<E: Environment> {
     members: Members,
     now: Duration,
     next_tick: Duration,
-    /// When the last rest was to end.
+    /// When the last rest was to end,
     rested_until: Duration,
+    /// and when it was to end for ticks.
+    ticks_until: Duration,
+    rhythm: Rhythm,
     /// The last time that peers said anything but routine, or were asked for it.
     stirred: Duration,
     /// Ticks were counted in this turn.
@@ -324,6 +329,8 @@ impl<E: Environment> Replica<E> {
             now: Duration::ZERO,
             next_tick: TICK,
             rested_until: Duration::ZERO,
+            ticks_until: Duration::ZERO,
+            rhythm: Rhythm::default(),
             stirred: Duration::ZERO,
             ticked: false,
             hearing: None,
@@ -472,6 +479,8 @@ impl<E: Environment> Replica<E> {
         self.compare_digests()?;
         self.drive()?;
         self.tend_log();
+        self.tend_rhythm();
+        self.drive()?;
         self.env.flush(self.now);
         if !self.env.heard().is_empty() {
             self.hear_peers()?;
@@ -487,6 +496,8 @@ impl<E: Environment> Replica<E> {
         if self.core.is_over(self.now) {
             self.leave_core();
         }
+        // A node that is idle wakes it now instead of waking for that later.
+        let longest = if self.is_slow() { Duration::ZERO } else { Duration::MAX };
         let Some(server) = self.slot.link_mut().filter(|server| server.has_unseen()) else {
             // It may be another server than the one that was to be woken.
             self.wake_at = None;
@@ -494,7 +505,7 @@ impl<E: Environment> Replica<E> {
         };
         let waited_for =
             self.standstill.is_some() || !server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
-        let within = self.mode.execution(self.lead.is_some()).within;
+        let within = self.mode.execution(self.lead.is_some()).within.min(longest);
         let when = (*self.wake_at.get_or_insert(self.now + within)).min(self.now + within);
         if waited_for || when <= self.now {
             self.wake_at = None;
@@ -529,7 +540,8 @@ impl<E: Environment> Replica<E> {
         let before = self.now;
         self.now = self.env.elapsed();
         // Stopped and continued: this node's view of its leadership may be outdated.
-        let gap = self.now.saturating_sub(before);
+        let until = std::mem::replace(&mut self.rested_until, self.now);
+        let gap = self.now.saturating_sub(before.max(until));
         if gap > Duration::from_millis(self.config.tuning.election_timeout_ms) && self.replicas > 1
         {
             tracing::warn!(
@@ -548,14 +560,15 @@ impl<E: Environment> Replica<E> {
         if !self.ticked {
             return;
         }
-        let late = self.now >= self.rested_until + TICK;
+        let tick = self.tick_length();
+        let late = self.now >= self.ticks_until + tick;
         let most = if late { MAX_TICKS } else { REST_TICKS };
-        self.next_tick = self.next_tick.max(self.now.saturating_sub(most * TICK));
+        self.next_tick = self.next_tick.max(self.now.saturating_sub(most * tick));
         for _ in 1..self.consensus.ticks_left() {
             if self.next_tick > self.now {
                 break;
             }
-            self.next_tick += TICK;
+            self.next_tick += tick;
             self.consensus.tick();
         }
     }
@@ -572,14 +585,14 @@ impl<E: Environment> Replica<E> {
         self.beat();
         self.answer_states();
         while self.next_tick <= self.now {
-            self.next_tick += TICK;
+            self.next_tick += self.tick_length();
             self.consensus.tick();
         }
     }
 
     /// When the next tick that may have an effect is due, or the first of as many as one turn counts.
     fn tick_wake(&self) -> Duration {
-        self.next_tick + (self.consensus.ticks_left() - 1).min(REST_TICKS) * TICK
+        self.next_tick + (self.consensus.ticks_left() - 1).min(REST_TICKS) * self.tick_length()
     }
 
     /// Handles a result or a request.
@@ -600,6 +613,9 @@ impl<E: Environment> Replica<E> {
     }
 
     fn command(&mut self, command: Command) -> Result<(), ReplicaError> {
+        if !matches!(command, Command::Status(_)) {
+            self.is_waited_for();
+        }
         match command {
             Command::Status(reply) => {
                 // The requester may be gone.
@@ -665,8 +681,8 @@ impl<E: Environment> Replica<E> {
     pub fn rest(&mut self) -> Option<Rest> {
         let mut rest = Rest::default();
         if !self.members.alone {
-            self.rested_until = self.tick_wake();
-            rest.at(Some(self.rested_until));
+            self.ticks_until = self.tick_wake() + self.heartbeats_wait();
+            rest.at(Some(self.ticks_until));
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
@@ -710,10 +726,11 @@ impl<E: Environment> Replica<E> {
                 rest.at(Some(when));
             }
         }
-        if self.server_is_busy() {
+        if self.server_is_busy() && (leads || !self.is_slow()) {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));
         }
+        self.rested_until = rest.until.into_iter().chain(rest.precise).min().unwrap_or(self.now);
         rest.peers_wait = self.peers_may_wait();
         Some(rest)
     }

@@ -207,7 +207,7 @@ impl<E: Environment> Replica<E> {
         let ms = behind
             .map_or(NOT_LEADING, |lag| lag.as_millis().min(u128::from(NOT_LEADING - 1)) as u32);
         bytes[17..].copy_from_slice(&ms.to_le_bytes());
-        self.env.send(peer, PULSE, &bytes);
+        self.tell_routinely(peer, PULSE, &bytes);
     }
 
     /// A peer's report.
@@ -236,8 +236,8 @@ impl<E: Environment> Replica<E> {
         self.pulse.looked = self.now;
         let applied = self.applied();
         self.pulse.followers.executed(applied, self.now);
-        let last = self.consensus.last_index();
-        for change in self.pulse.followers.look(last, self.now) {
+        let (last, slow) = (self.consensus.last_index(), self.is_slow());
+        for change in self.pulse.followers.look(last, slow, self.now) {
             match change {
                 lag::Change::LeftOut(replica) => {
                     let why = "its server stands still or is much too slow: the leader does not wait for it until it has caught up";

@@ -94,6 +94,7 @@ impl<E: Environment> Replica<E> {
         let old = count >= MOST || since + LONGEST <= self.now;
         if speaks {
             self.unhurried.spoke(count);
+            self.is_waited_for();
         }
         if speaks || ended || old {
             self.hurry();

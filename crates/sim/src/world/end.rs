@@ -63,11 +63,11 @@ impl World {
         }
         if !self.is_done() {
             self.quiet_since_us = None;
-            self.idle.looked(None);
+            self.idle.looked(None, 0);
             return Ok(false);
         }
         let since = *self.quiet_since_us.get_or_insert(self.now_us);
-        self.idle.looked(Some(since));
+        self.idle.looked(Some(since), self.checker.terms());
         if self.now_us < since + self.quiet_us(QUIET_US) {
             return Ok(false);
         }

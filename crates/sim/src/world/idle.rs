@@ -13,15 +13,26 @@ pub(super) struct Idle {
     syncs: BTreeMap<u64, u64>,
     /// The wake-ups of each node.
     wakes: BTreeMap<u64, u64>,
+    /// Since when something waits that peers said to a node.
+    waits_us: BTreeMap<u64, u64>,
+    /// The longest such time.
+    pub(super) heard_after_us: u64,
+    /// The terms that had a leader then.
+    terms: usize,
     pub(super) said_after_us: u64,
 }
 
 impl Idle {
     /// Whether nobody asks at this time, since when.
-    pub(super) fn looked(&mut self, since_us: Option<u64>) {
+    pub(super) fn looked(&mut self, since_us: Option<u64>, terms: usize) {
         if since_us != self.since_us {
-            *self = Self { since_us, ..Self::default() };
+            *self = Self { since_us, terms, ..Self::default() };
         }
+    }
+
+    /// The leaders that there were since, of so many terms up to now.
+    pub(super) fn leaders(&self, terms: usize) -> usize {
+        self.since_us.map_or(0, |_| terms - self.terms)
     }
 
     pub(super) fn synced(&mut self, id: u64) {
@@ -30,9 +41,18 @@ impl Idle {
         }
     }
 
-    pub(super) fn woke(&mut self, id: u64) {
+    pub(super) fn woke(&mut self, id: u64, now_us: u64) {
         if self.since_us.is_some() {
             *self.wakes.entry(id).or_default() += 1;
+            let waited = self.waits_us.remove(&id).map_or(0, |since| now_us - since);
+            self.heard_after_us = self.heard_after_us.max(waited);
+        }
+    }
+
+    /// What a peer said waits for a node's next wake-up.
+    pub(super) fn waits(&mut self, id: u64, now_us: u64) {
+        if self.since_us.is_some() {
+            self.waits_us.entry(id).or_insert(now_us);
         }
     }
 
@@ -53,7 +73,7 @@ impl World {
     /// How long nobody asks before a run ends.
     pub(super) const fn quiet_us(&self, otherwise: u64) -> u64 {
         match self.options.scenario {
-            Scenario::Idle(_) => 10_000_000,
+            Scenario::Idle(_) => 20_000_000,
             _ => otherwise,
         }
     }

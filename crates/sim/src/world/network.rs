@@ -149,6 +149,9 @@ impl World {
         // A node that rests so hears it when its rest ends.
         let waits = process.peers_wait && process.wakes_at.is_some_and(|at| at > now);
         self.network.heard_us.insert((from, to), now);
+        if waits {
+            self.idle.waits(to, now);
+        }
         if waits { Ok(()) } else { self.round(to) }
     }
 
@@ -314,9 +317,12 @@ impl World {
             return Ok(());
         }
         self.check_memory(own)?;
-        let silence = SILENT_TIMEOUTS * self.plan.tuning.election_timeout_ms * 1000;
-        let (now, heard_us) = (self.now_us, &self.network.heard_us);
         let process = self.machines[&own].process.as_ref().expect("it lives");
+        let quick = SILENT_TIMEOUTS * self.plan.tuning.election_timeout_ms * 1000;
+        // Lossless: a few seconds.
+        let said = process.replica.env.silence.map(|silence| silence.as_micros() as u64);
+        let silence = said.unwrap_or(quick);
+        let (now, heard_us) = (self.now_us, &self.network.heard_us);
         let is_silent = |(peer, _): &(&ReplicaId, &u64)| {
             heard_us.get(&(peer.0, own)).is_some_and(|heard| now - heard > silence)
         };

@@ -164,7 +164,7 @@ impl World {
             return Ok(());
         }
         self.read_clock(id);
-        self.idle.woke(id);
+        self.idle.woke(id, self.now_us);
         let mut rounds = 0;
         let rest = loop {
             rounds += 1;
