@@ -4,13 +4,18 @@
 //! publishes first and then opens the gate; if it was closed, it must wake the sleeper. The sequentially consistent fences on
 //! both sides order "close, then look" against "publish, then open": one of the two sees the other (model-checked in
 //! `tests/loom.rs`).
+//!
+//! A sleeper may close the gate *for news only*: the waker opens it if it has said something since the sleeper looked, or will need it earlier than the sleeper
+//! wakes by itself ([`News`]).
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Open: the sleeper is awake. Also the value that a futex wait must not find.
 pub const OPEN: u32 = 0;
 /// Closed: the sleeper sleeps or is about to.
 pub const CLOSED: u32 = 1;
+/// Closed for news only.
+pub const CALM: u32 = 2;
 
 /// One sleeper, one waker.
 #[repr(C)]
@@ -32,6 +37,12 @@ impl Gate {
         fence(Ordering::SeqCst);
     }
 
+    /// Sleeper: as [`close`](Self::close), but it is to be woken for [`News`] only.
+    pub fn close_calmly(&self) {
+        self.word.store(CALM, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
     /// Sleeper: awake, whether or not it slept.
     pub fn reopen(&self) {
         self.word.store(OPEN, Ordering::Relaxed);
@@ -45,13 +56,74 @@ impl Gate {
     /// Waker: call after publishing; `true` means that the sleeper must be woken now.
     #[must_use]
     pub fn open(&self) -> bool {
+        self.open_for(|| true)
+    }
+
+    /// Waker: as [`open`](Self::open), if it may have no news, which it looks at for a sleeper that wants no more.
+    #[must_use]
+    pub fn open_for(&self, has_news: impl Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
-        self.word.load(Ordering::Relaxed) == CLOSED
-            && self.word.swap(OPEN, Ordering::AcqRel) == CLOSED
+        let opens = match self.word.load(Ordering::Relaxed) {
+            OPEN => false,
+            CALM => has_news(),
+            _ => true,
+        };
+        opens && self.word.swap(OPEN, Ordering::AcqRel) != OPEN
     }
 
     /// The futex word, for a sleeper that sleeps in the kernel on [`CLOSED`].
     pub fn word(&self) -> &AtomicU32 {
         &self.word
+    }
+}
+
+/// What a sleeper that closed its gate for news only is woken for.
+#[repr(C)]
+#[derive(Debug)]
+pub struct News {
+    /// The waker looks at this: one from before does not, and its sleeper closes its gate for everything.
+    known: AtomicU32,
+    /// How often it has said something; only the waker writes it,
+    said: AtomicU32,
+    /// and how often it had when the sleeper looked last; only the sleeper does.
+    heard: AtomicU32,
+    /// The sleeper wakes by itself before what is needed from this time on.
+    until_ns: AtomicU64,
+}
+
+impl Default for News {
+    fn default() -> Self {
+        let zero = || AtomicU32::new(0);
+        Self { known: zero(), said: zero(), heard: zero(), until_ns: AtomicU64::new(0) }
+    }
+}
+
+impl News {
+    /// Waker: it looks at this, from its start on.
+    pub fn know(&self) {
+        self.known.store(1, Ordering::Relaxed);
+    }
+
+    /// Sleeper: whether the waker does.
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sleeper, before it closes its gate: it looks at all that was said up to now. It needs not be woken for what is due from `until_ns` on.
+    pub fn expect(&self, until_ns: u64) {
+        self.until_ns.store(until_ns, Ordering::Relaxed);
+        // Acquires what was published before it was said.
+        self.heard.store(self.said.load(Ordering::Acquire), Ordering::Relaxed);
+    }
+
+    /// Waker, after publishing something.
+    pub fn say(&self) {
+        self.said.store(self.said.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Waker, when its gate is closed for news only: whether there are any; what it needs next is due at `due_ns`.
+    pub fn has_any(&self, due_ns: u64) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed) == self.said.load(Ordering::Relaxed);
+        !heard || due_ns < self.until_ns.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,6 @@
 //! Addresses, sizes and descriptor numbers of the arena, and the header's fields.
 
-use crate::gate::Gate;
+use crate::gate::{Gate, News};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// The arena's address in the server: far from everything that Linux places there itself with ASLR off.
@@ -270,6 +270,8 @@ pub struct Header {
     pub places: crate::places::Places,
     /// What stand-ins do without.
     pub spared: Spared,
+    /// What wakes a node that has closed its gate for news only.
+    pub news: News,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 use skein_arena::full;
-use skein_arena::gate::Gate;
+use skein_arena::gate::{Gate, News};
 use skein_arena::layout::{Line, Positions, state};
 use skein_arena::ring::{Consumer, Producer};
 
@@ -37,6 +37,37 @@ fn no_wake_up_is_lost() {
             "the sleeper sleeps and nobody wakes it"
         );
     });
+}
+
+/// A sleeper that wants news only, and sees neither what was said nor that it is needed earlier, is woken.
+#[test]
+fn no_news_are_lost() {
+    struct Shared {
+        gate: Gate,
+        news: News,
+        published: AtomicU64,
+    }
+    for (says, due) in [(true, 9), (false, 7)] {
+        loom::model(move || {
+            let (gate, news) = (Gate::default(), News::default());
+            let shared = Arc::new(Shared { gate, news, published: AtomicU64::new(0) });
+            let waker = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.published.store(1, Ordering::Relaxed);
+                    if says {
+                        shared.news.say();
+                    }
+                    shared.gate.open_for(|| shared.news.has_any(due))
+                })
+            };
+            shared.news.expect(8);
+            shared.gate.close_calmly();
+            let seen = shared.published.load(Ordering::Relaxed) == 1;
+            let woken = waker.join().unwrap();
+            assert!(seen || woken, "the sleeper sleeps and nobody wakes it");
+        });
+    }
 }
 
 /// If the runtime would sleep (its gate is closed and it saw no room), the node, which made room, must know that it has to wake it.

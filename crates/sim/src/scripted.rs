@@ -8,7 +8,7 @@ use skein_arena::layout::state;
 use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::pad8;
-use skein_model::{EntryRef, LogIndex};
+use skein_model::{EntryRef, LogIndex, OutFrame};
 use skein_replica::server::Link;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -66,6 +66,10 @@ impl Scripted {
         let arena = Arena::share(arena.as_raw_fd()).expect("an arena that was just made");
         // SAFETY: the only server of this generation; the arena is dropped after the ends.
         let (input, output) = unsafe { arena.server_ends() };
+        // Some runtimes are from before.
+        if !link.generation.is_multiple_of(4) {
+            arena.header().news.know();
+        }
         Self {
             input,
             output,
@@ -184,6 +188,10 @@ impl Scripted {
             };
             space.copy_from_slice(&frame[..whole]);
             self.output.publish(whole);
+            let parsed = OutFrame::parse(&frame[..whole]);
+            if !matches!(parsed, Ok(Some((OutFrame::Admitted { .. }, _)))) {
+                self.arena.header().news.say();
+            }
             at += whole;
             *frames -= 1;
         }
@@ -217,6 +225,10 @@ impl Scripted {
     }
 
     fn wakes(&self) -> bool {
-        self.arena.header().node_gate.open()
+        let h = self.arena.header();
+        h.node_gate.open_for(|| {
+            h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
+                || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed))
+        })
     }
 }

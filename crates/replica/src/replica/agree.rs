@@ -256,6 +256,7 @@ impl<E: Environment> Replica<E> {
                 }
                 if !unhurried {
                     self.is_waited_for();
+                    self.regular.disturbed();
                 }
                 self.metrics.entries_proposed.inc();
                 Some(index)
@@ -691,7 +692,8 @@ impl<E: Environment> Replica<E> {
 
     /// Proposes what the leader's server waits for, where its mode has it: a time bubble, a clock entry, its findings.
     pub(super) fn propose_for_server(&mut self) {
-        let due = self.due(self.waiting());
+        let waiting = self.waiting();
+        let due = self.due(waiting);
         let mut entry = match due {
             Due::Nothing | Due::After(_) => return,
             Due::Findings => return self.propose_findings(),
@@ -705,6 +707,9 @@ impl<E: Environment> Replica<E> {
         }
         self.mode.proposed(Proposal::Due(due), self.now);
         self.propose(entry);
+        if let (Due::Clock, Waiting::Quiescent(due_ns)) = (due, waiting) {
+            self.regular.fired(due_ns, self.pulse.time.last().0);
+        }
     }
 
     /// When to look again for what is due, if ever. Reads the server's state after the gate was closed.

@@ -48,6 +48,7 @@ pub mod upgrade;
 use crate::agreement::deferred_sync::DeferredSync;
 use crate::agreement::gather::{Cost, Gather};
 use crate::agreement::lead::Lead;
+use crate::agreement::regular::Regular;
 use crate::agreement::unhurried::Unhurried;
 pub use crate::config::TICK;
 use crate::config::{DurabilityMode, ReplicaConfig};
@@ -207,6 +208,8 @@ pub struct Replica<E: Environment> {
     /// and when it was to end for ticks.
     ticks_until: Duration,
     rhythm: Rhythm,
+    /// The server's timer.
+    regular: Regular,
     /// The last time that peers said anything but routine, or were asked for it.
     stirred: Duration,
     /// Ticks were counted in this turn.
@@ -331,6 +334,7 @@ impl<E: Environment> Replica<E> {
             rested_until: Duration::ZERO,
             ticks_until: Duration::ZERO,
             rhythm: Rhythm::default(),
+            regular: Regular::default(),
             stirred: Duration::ZERO,
             ticked: false,
             hearing: None,
@@ -702,16 +706,21 @@ impl<E: Environment> Replica<E> {
         // A follower's server need not wake it: no client waits for its output.
         // Nor a leader's whose output cannot leave before a commit, which wakes the node itself, unless nobody waits for that commit yet.
         let leads = self.lead.is_some();
+        let expected = self.expected_timer();
         if let Some(server) = self.server()
             && leads
             && (server.owes() || self.asks_more() || self.server_is_beyond())
         {
-            server.close_gate();
+            match expected {
+                Some((not_before_ns, _)) => server.close_gate_until(not_before_ns),
+                None => server.close_gate(),
+            }
         }
+        let speaks = self.speaks_unheard();
         let pending = self.wait.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output =
             self.server().is_some_and(|server| server.has_output(self.released()).unwrap_or(true));
-        if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
+        if pending || output || speaks || self.backlog_has_room() || self.has_come_to_stand() {
             self.reopen_gate();
             return None;
         }
@@ -726,7 +735,9 @@ impl<E: Environment> Replica<E> {
                 rest.at(Some(when));
             }
         }
-        if self.server_is_busy() && (leads || !self.is_slow()) {
+        if let Some((_, by)) = expected {
+            rest.at(Some(by));
+        } else if self.server_is_busy() && (leads || !self.is_slow()) {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));
         }

@@ -97,6 +97,20 @@ impl<E: Environment> Replica<E> {
             || !self.consensus.all_keep_up()
     }
 
+    /// When the server's next timer is expected, if its node need not be woken to know it: not before this virtual time, and by then.
+    pub(super) fn expected_timer(&mut self) -> Option<(u64, Duration)> {
+        if !self.is_slow() || !self.server_is_beyond() || self.asks_more() {
+            return None;
+        }
+        let server = self.server().filter(|server| !server.owes())?;
+        let quiet = server.header().news.is_known();
+        let expected = self.regular.expected().filter(|_| quiet)?;
+        let now_ns = self.pulse.now(&self.env).0;
+        let left =
+            expected.by_ns.checked_sub(now_ns).filter(|_| expected.not_before_ns > now_ns)?;
+        Some((expected.not_before_ns, self.now + Duration::from_nanos(left)))
+    }
+
     /// How much longer a leader's heartbeats wait: while the rhythm is slow they go with a timer of its server, if one comes within a tick.
     pub(super) fn heartbeats_wait(&self) -> Duration {
         let waits = self.is_slow() && self.lead.is_some();

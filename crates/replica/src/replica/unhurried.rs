@@ -73,6 +73,13 @@ impl<E: Environment> Replica<E> {
         self.server().map(|server| server.beyond(self.released()))
     }
 
+    /// Whether the server has said something for entries for which nobody waits yet.
+    pub(super) fn speaks_unheard(&self) -> bool {
+        // What is waited for before them may have said it.
+        let settled = self.lead.as_ref().is_some_and(Lead::is_settled);
+        settled && self.beyond().is_some_and(|beyond| beyond.speaks)
+    }
+
     /// Whether the server executes such entries, and may say something.
     pub(super) fn server_is_beyond(&self) -> bool {
         self.beyond().is_some_and(|beyond| beyond.waits.is_none())
@@ -88,8 +95,7 @@ impl<E: Environment> Replica<E> {
         }
         let Some(lead) = &self.lead else { return };
         let Some((count, _, since)) = lead.unawaited() else { return };
-        // What is waited for before them may have said it.
-        let speaks = lead.is_settled() && self.beyond().is_none_or(|beyond| beyond.speaks);
+        let speaks = self.speaks_unheard();
         let ended = !self.slot.can_go_ahead() || self.standstill.is_some();
         let old = count >= MOST || since + LONGEST <= self.now;
         if speaks {

@@ -455,6 +455,17 @@ impl Link {
         self.header().node_gate.close();
     }
 
+    /// As [`close_gate`](Self::close_gate), but the runtime wakes the node only for news, which a timer before that time is, too; not of a runtime from before news.
+    pub fn close_gate_until(&self, not_before_ns: u64) {
+        let header = self.header();
+        if header.news.is_known() {
+            header.news.expect(not_before_ns);
+            header.node_gate.close_calmly();
+        } else {
+            header.node_gate.close();
+        }
+    }
+
     /// The node is awake.
     pub fn reopen_gate(&self) {
         self.header().node_gate.reopen();

@@ -376,7 +376,7 @@ fn is_copy_wanted() -> bool {
 /// Sleeps until the node opens the server's gate, if `blocked` still says so after the gate was closed.
 pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     let gate = &header().server_gate;
-    output::wake_node();
+    output::wake_node_for_news();
     gate.close();
     let k = kernel();
     cpu_burst::ends(k);

@@ -8,7 +8,7 @@ use crate::{origin, stack, sys};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::full;
-use skein_arena::layout::WAKE_FD;
+use skein_arena::layout::{WAKE_FD, state};
 use skein_arena::ring::Producer;
 use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, OutFrame};
 use skein_model::pad8;
@@ -25,6 +25,7 @@ static OUT: Out = Out(RefCell::new(None));
 /// Installs the ring's end, through which the node is told from now on.
 pub fn install(producer: Producer) {
     *OUT.0.borrow_mut() = Some(producer);
+    header().news.know();
     fatal::give_teller(tell);
 }
 
@@ -64,6 +65,10 @@ pub fn emit(frame: OutFrame<'_>) {
     let mut scratch = [0; FRAME_SCRATCH_BYTES];
     let (head, payload) = frame.encode(&mut scratch);
     write(head, payload.len(), |space| space.copy_from_slice(payload));
+    // Each entry has its mark: that alone is no news.
+    if !matches!(frame, OutFrame::Admitted { .. }) {
+        header().news.say();
+    }
 }
 
 /// Writes a [`OutFrame::Send`] of `len` bytes, at most `MAX_SEND_BYTES`, which `fill` puts into the ring.
@@ -85,6 +90,7 @@ fn write_filled(frame: OutFrame<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
     scratch[4..8].copy_from_slice(&(whole as u32).to_le_bytes());
     above().sent(whole);
     write(&scratch[..used], len, fill);
+    header().news.say();
 }
 
 fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
@@ -115,7 +121,20 @@ fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
 
 /// Wakes the node if it sleeps.
 pub fn wake_node() {
-    if header().node_gate.open() {
+    wake_node_for(|| true);
+}
+
+/// As [`wake_node`] when the server is about to wait; a node that wants to be woken for news only is woken for those, as for all but waiting for the next timer.
+pub fn wake_node_for_news() {
+    let h = header();
+    wake_node_for(|| {
+        h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
+            || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed))
+    });
+}
+
+fn wake_node_for(has_news: impl Fn() -> bool) {
+    if header().node_gate.open_for(has_news) {
         let one = 1u64;
         // SAFETY: writes 8 bytes from a local to the eventfd.
         let wrote = unsafe {
