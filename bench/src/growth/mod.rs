@@ -6,6 +6,7 @@
 mod beside;
 mod connections;
 mod files;
+mod idle;
 mod images;
 mod log_length;
 mod memory;
@@ -88,6 +89,7 @@ pub const TOPICS: &[&Topic] = &[
     &beside::TOPIC,
     &restores::TOPIC,
     &threads::TOPIC,
+    &idle::TOPIC,
 ];
 
 /// One run.

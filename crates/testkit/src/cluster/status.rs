@@ -63,6 +63,9 @@ pub struct Counts {
     /// Of these, entries for a timer.
     #[serde(default)]
     pub clock_entries: u64,
+    /// Writes of its log, each with a sync.
+    #[serde(default)]
+    pub log_writes: u64,
 }
 
 /// Reads a field that is null where there is no value.
