@@ -4,42 +4,14 @@
 mod common;
 
 use common::bank::transfers;
-use common::cluster::free_port;
 use common::mysql::Mysql;
-use common::real::{ANSWER, Real, at_once, installed};
+use common::real::{ANSWER, at_once};
 use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load, tool};
-use common::{Place, wait_for};
+use common::{mariadb_server, wait_for};
 
 const CLIENTS: usize = 8;
 /// Inserts before and after the leader's death.
 const INSERTS: u64 = 400;
-const PROGRAM: &str = "/usr/sbin/mariadbd";
-
-/// Three replicas on a fresh data directory, the same for all of them.
-fn start() -> Real {
-    installed(PROGRAM);
-    let place = Place::new();
-    let path = |name: &str| place.path(name).to_str().unwrap().to_string();
-    let data = format!("--datadir={}", path("mysql"));
-    let root = "--auth-root-authentication-method=normal";
-    // A starting mariadbd removes every temporary table in its directory, including those of another test's installation.
-    let temporary = path("tmp");
-    std::fs::create_dir(&temporary).unwrap();
-    let tmpdir = format!("--tmpdir={temporary}");
-    let install = ["--no-defaults", "--user=root", "--skip-test-db", root, &data, &tmpdir];
-    tool("mariadb-install-db", &install);
-    let port = free_port();
-    let server = vec![
-        PROGRAM.into(),
-        "--defaults-file=/etc/mysql/my.cnf".into(),
-        data,
-        "--user=root".into(),
-        format!("--port={port}"),
-        format!("--socket={}", path("mysql.sock")),
-        format!("--pid-file={}", path("mysql.pid")),
-    ];
-    Real::serve(place, port, &[], server)
-}
 
 /// `sysbench oltp_read_write`; answers the number of its transactions.
 fn sysbench(port: u16, args: &[&str]) -> String {
@@ -63,7 +35,7 @@ fn transactions(report: &str) -> u64 {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_leader_dies() {
-    let real = start();
+    let real = mariadb_server::start();
     let port = real.port();
     let mut sql = Mysql::connect(port, ANSWER).unwrap();
     sql.query("CREATE DATABASE sbtest").unwrap();
@@ -100,7 +72,7 @@ fn nothing_acknowledged_is_lost_when_the_leader_dies() {
 
 #[test]
 fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
-    let real = start();
+    let real = mariadb_server::start();
     let port = real.port();
     let mut sql = Mysql::connect(port, ANSWER).unwrap();
     sql.query("CREATE DATABASE bank").unwrap();

@@ -14,6 +14,7 @@ pub mod imaged;
 pub mod limits;
 pub mod load;
 pub mod machine;
+pub mod mariadb_server;
 pub mod mysql;
 pub mod nodes;
 pub mod own;

@@ -57,6 +57,11 @@ impl Real {
         Self::start(options, "memcached", "-p", &user)
     }
 
+    /// The server's program and arguments.
+    pub fn command(&self) -> &[String] {
+        &self.server
+    }
+
     /// Its address.
     pub fn port(&self) -> u16 {
         self.cluster.port
