@@ -116,6 +116,11 @@ pub enum Way {
         /// `memory` or `fsync`.
         durability: &'static str,
     },
+    /// One active replica, a passive one and a witness, with this durability.
+    Standby {
+        /// `memory` or `fsync`.
+        durability: &'static str,
+    },
     /// No server: [`bare`].
     Bare,
 }
@@ -158,6 +163,15 @@ impl Way {
             }
             Self::Skein { replicas, durability } => {
                 Running::Skein(Cluster::by(skein, server, service, replicas, durability)?)
+            }
+            Self::Standby { durability } => {
+                let options = ["--mode", "standby", "--durability", durability];
+                let cluster = Cluster::with(skein, server, service, 3, &options)?;
+                // The passive one may have led first, and hands over.
+                await_some("the active replica to lead", || {
+                    Ok((cluster.whole()?.leader()?.id == 1).then_some(()))
+                })?;
+                Running::Skein(cluster)
             }
         };
         await_service(server, service)?;
@@ -313,6 +327,16 @@ impl Cluster {
         replicas: u64,
         durability: &str,
     ) -> Outcome<Self> {
+        Self::with(skein, server, service, replicas, &["--durability", durability])
+    }
+
+    fn with(
+        skein: Option<&Path>,
+        server: &dyn Workload,
+        service: SocketAddr,
+        replicas: u64,
+        options: &[&str],
+    ) -> Outcome<Self> {
         let command = skein.map_or_else(find_command, |path| Ok(path.to_owned()))?;
         let data = tempfile::Builder::new()
             .prefix("skein-bench-")
@@ -326,7 +350,8 @@ impl Cluster {
         if skein.is_some() {
             run.env_remove("SKEIN_RUNTIME");
         }
-        run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
+        run.args(["run", "--detach", "--name", &cluster.name])
+            .args(options)
             .args(["--replicas", &replicas.to_string(), "--data"])
             .arg(cluster.data())
             .arg("--")
@@ -336,7 +361,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The status, as soon as all replicas run.
+    /// The status, as soon as all replicas do all that they are to do.
     pub fn whole(&self) -> Outcome<Status> {
         await_some("all replicas to run", || {
             Ok(self.status().filter(|status| status.is_whole(self.replicas)))

@@ -12,6 +12,7 @@ mod log_length;
 mod memory;
 mod replicas;
 mod restores;
+mod standby;
 mod threads;
 mod values;
 
@@ -88,6 +89,7 @@ pub const TOPICS: &[&Topic] = &[
     &files::TOPIC,
     &beside::TOPIC,
     &restores::TOPIC,
+    &standby::TOPIC,
     &threads::TOPIC,
     &idle::TOPIC,
 ];

@@ -102,7 +102,7 @@ fn page() -> String {
     "0123456789abcde\n".repeat(PAGE_BYTES / 16)
 }
 
-pub(super) fn get() -> Exchange {
+pub fn get() -> Exchange {
     Exchange::http("GET /page.html HTTP/1.1\r\nHost: bench\r\n\r\n".to_owned(), page())
 }
 

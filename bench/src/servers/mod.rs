@@ -7,7 +7,7 @@
 mod apache_cgi;
 mod clamd;
 mod haproxy;
-mod http;
+pub mod http;
 mod mariadb;
 pub mod memcached;
 mod own;

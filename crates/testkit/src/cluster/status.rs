@@ -23,7 +23,8 @@ pub struct Replica {
     /// From 1.
     pub id: u64,
     role: String,
-    state: String,
+    /// `running`, `passive` and so on.
+    pub state: String,
     /// Host pid of its node, 0 or absent when it is down.
     #[serde(default, deserialize_with = "or_zero")]
     pub node_pid: i32,
@@ -112,9 +113,10 @@ impl Status {
         self.replicas.len()
     }
 
-    /// Whether all of `count` replicas run.
+    /// Whether all of `count` replicas do all that they are to do.
     pub fn is_whole(&self, count: u64) -> bool {
-        let running = self.replicas.iter().filter(|replica| replica.state == "running").count();
+        let well = |state: &str| matches!(state, "running" | "passive" | "witness");
+        let running = self.replicas.iter().filter(|replica| well(&replica.state)).count();
         self.leader().is_ok() && running as u64 == count && self.replicas.len() == running
     }
 

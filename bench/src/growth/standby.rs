@@ -1,0 +1,146 @@
+//! One server, a passive replica and a witness: what clients, the leader and the other two pay, and how long the server stands for the leader's images.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::{Figure, P50, P99, Recorder, THROUGHPUT, Topic, curve};
+use crate::load;
+use crate::process;
+use crate::servers::{Workload, http, memcached, redis};
+use crate::stats::Spread;
+use crate::target::{Cluster, Running, Way, await_some};
+use crate::wire::Exchange;
+use skein_testkit::cluster::status::Replica;
+use skein_testkit::{Failure, Outcome};
+
+pub const TOPIC: Topic = Topic {
+    name: "standby",
+    title: "A standby",
+    x: "clients",
+    figures: &[THROUGHPUT, P50, P99, LEADER, PASSIVE, WITNESS, STOOD, STOOD_MAX],
+    measure,
+    reading: "`--mode standby`; clients write (of lighttpd: read a page of 4 KiB) over connections that stay open, 3 s a point. The leader takes an image of its own server each second;\n\
+         where little was written since the last, as here, the server stands for it instead of forking. CPU of all processes below a node: the leader's with its server's; the others run\n\
+         none. Clients and all nodes share two cores. RRC by its own account, on three hosts of up to 36 cores, nothing on disk, ten images a second: pauses of 0.5 to 3.2 ms on average\n\
+         (Table 5), 145 us (lighttpd), 169 us (memcached) and 198 us (redis) more latency on average (Table 4), and for the backup 97 %, 68 % and 141 % of the stock server's CPU\n\
+         (Table 3).",
+};
+
+const LEADER: Figure =
+    Figure { key: "leader_us", label: "CPU us a request: leader", digits: 1, plotted: true };
+const PASSIVE: Figure = Figure { key: "passive_us", label: "passive", digits: 1, plotted: true };
+const WITNESS: Figure = Figure { key: "witness_us", label: "witness", digits: 1, plotted: false };
+const STOOD: Figure =
+    Figure { key: "stood_ms", label: "ms the server stood, median", digits: 1, plotted: true };
+const STOOD_MAX: Figure = Figure { key: "stood_max_ms", label: "most", digits: 1, plotted: false };
+
+const CLIENTS: [u32; 3] = [1, 10, 50];
+const TIME: Duration = Duration::from_secs(3);
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// How the server is run, and whether it takes images meanwhile.
+const WAYS: [(&str, Way, bool); 4] = [
+    ("native", Way::Native, false),
+    ("standby, memory, no image", Way::Standby { durability: "memory" }, false),
+    ("standby, memory", Way::Standby { durability: "memory" }, true),
+    ("standby, fsync", Way::Standby { durability: "fsync" }, true),
+];
+
+fn measure(recorder: &mut Recorder) -> Outcome {
+    let servers: [(&str, &dyn Workload, Vec<Exchange>); 3] = [
+        ("redis", &redis::Redis::PLAIN, load::exchanges(redis::set)),
+        ("memcached", &memcached::Memcached::PLAIN, load::exchanges(memcached::set)),
+        ("lighttpd", &http::LIGHTTPD, vec![http::get()]),
+    ];
+    for (name, server, asked) in servers {
+        for (way, how, images) in WAYS {
+            let running = how.start(server)?;
+            for clients in CLIENTS {
+                let point = || one(&running, name, &asked, clients, images);
+                if !recorder.point(&curve(name, way), clients.into(), point) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    running: &Running,
+    name: &str,
+    asked: &[Exchange],
+    clients: u32,
+    images: bool,
+) -> Outcome<Vec<(&'static str, f64)>> {
+    let parts = parts(running)?;
+    let used = || -> Outcome<Vec<Duration>> {
+        parts.iter().map(|(_, pid)| process::cpu_used(&process::trees([*pid]))).collect()
+    };
+    let ended = AtomicBool::new(false);
+    let before = used()?;
+    let (crowd, stood) = std::thread::scope(|scope| {
+        let images = scope.spawn(|| match running {
+            Running::Skein(cluster) if images => stood(cluster, &ended),
+            _ => Ok(Vec::new()),
+        });
+        let crowd = load::crowd_for(name, "requests", running.service(), asked, TIME, clients);
+        ended.store(true, Ordering::Relaxed);
+        (crowd, images.join().unwrap_or_else(|_| Err(Failure("a thread panicked".to_owned()))))
+    });
+    let (crowd, stood, after) = (crowd?, stood?, used()?);
+    let requests = crowd.per_second * TIME.as_secs_f64();
+    let mut values =
+        vec![(THROUGHPUT.key, crowd.per_second), (P50.key, crowd.p50_us), (P99.key, crowd.p99_us)];
+    for ((key, _), (before, after)) in parts.iter().zip(before.iter().zip(&after)) {
+        values.push((key, after.saturating_sub(*before).as_secs_f64() * 1e6 / requests));
+    }
+    if let Some(most) = stood.iter().copied().reduce(f64::max) {
+        values.push((STOOD.key, Spread::of(stood).map_or(0.0, |spread| spread.median)));
+        values.push((STOOD_MAX.key, most));
+    }
+    Ok(values)
+}
+
+/// The roots of the processes whose CPU time is told, by figure.
+fn parts(running: &Running) -> Outcome<Vec<(&'static str, i32)>> {
+    match running {
+        Running::Processes { kept, .. } => {
+            Ok(kept.first().map(|server| (LEADER.key, server.pid())).into_iter().collect())
+        }
+        Running::Skein(cluster) => {
+            let status = cluster.whole()?;
+            let leader = status.leader()?.id;
+            let key = |replica: &Replica| match &*replica.state {
+                _ if replica.id == leader => LEADER.key,
+                "witness" => WITNESS.key,
+                _ => PASSIVE.key,
+            };
+            Ok(status.replicas().iter().map(|at| (key(at), at.node_pid)).collect())
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Created {
+    stood_us: u64,
+}
+
+/// Has the leader take images until the load ends; how long its server stood for each [ms].
+fn stood(cluster: &Cluster, ended: &AtomicBool) -> Outcome<Vec<f64>> {
+    let leader = cluster.whole()?.leader()?.id.to_string();
+    let mut all = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let said = cluster.skein(&["checkpoint", "create", "--json", "--replica", &leader])?;
+        let created: Created = serde_json::from_str(&said)
+            .map_err(|error| Failure::of("what skein checkpoint says", error))?;
+        all.push(created.stood_us as f64 / 1e3);
+        await_some("the next image's time", || {
+            Ok((begun.elapsed() >= BETWEEN || ended.load(Ordering::Relaxed)).then_some(()))
+        })?;
+    }
+    Ok(all)
+}
