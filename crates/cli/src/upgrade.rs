@@ -109,7 +109,7 @@ pub fn upgrade(args: &UpgradeArgs) -> Result<u8, Failure> {
         _ => {
             let why =
                 format!("the server did not end within {} s, and goes on as before", args.wait);
-            let fix = "give another --signal, or a longer --wait";
+            let fix = "give another --signal (PostgreSQL: INT), or a longer --wait";
             Err(Failure::new(what, why, fix).with_code(code))
         }
     }
