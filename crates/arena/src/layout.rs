@@ -205,7 +205,10 @@ pub struct Header {
     pub restore_pieces: AtomicU32,
     /// Copies of the server's processes for an image.
     pub stand_ins: StandIns,
-    _pad2: [u32; 25],
+    /// The same of what processes share, which is needed first and comes last in the file ([`crate::restore`]): counted from where that begins; 0:
+    /// [`restore_pieces`](Self::restore_pieces) counts for it, too.
+    pub restore_shared: AtomicU32,
+    _pad2: [u32; 24],
 
     /// What the server is doing ([`state`]); written by the runtime.
     pub server_state: AtomicU32,

@@ -5,7 +5,7 @@
 //! Parked... | Program... | Descriptor... | groups | names
 //! ```
 //!
-//! The tables begin at [`Head::tables_at`]. Addresses are the server's. Names end with a zero.
+//! Pages: first those of the processes, then what they share: those of the arena's heap, and of objects. The tables begin at [`Head::tables_at`]. Addresses are the server's. Names end with a zero.
 
 use crate::layout::{NUMBERS_FD, RESTORE_FD};
 

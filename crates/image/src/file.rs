@@ -505,7 +505,7 @@ impl Body {
     pub fn memory(&mut self, out: &mut (dyn Write + Send)) -> Result<(), ImageError> {
         match &mut self.from {
             Source::Own(_) => self.copy("memory", self.head.memory_bytes, out),
-            Source::Packs(memory, _) => memory.copy(out, &self.path),
+            Source::Packs(memory, _) => memory.copy(u64::MAX, out, &self.path),
         }
     }
 
@@ -518,6 +518,28 @@ impl Body {
         let placed = out.set_len(self.head.memory_bytes).and_then(|()| memory.place_bytes(out));
         placed.map_err(ImageError::io(&self.path))?;
         Ok(true)
+    }
+
+    /// Writes the restore file in two parts, the one from `second` on first. Of one of which nothing is [known](Self::place_known) there are no parts.
+    ///
+    /// # Errors
+    /// As for [`memory`](Self::memory).
+    pub fn memory_from(
+        &mut self,
+        second: u64,
+        to_second: &mut (dyn Write + Send),
+        to_first: &mut (dyn Write + Send),
+    ) -> Result<(), ImageError> {
+        let damaged = |why| ImageError::damaged(&self.path, why);
+        let Source::Packs(memory, _) = &mut self.from else {
+            return Err(damaged("its body is not in packs"));
+        };
+        let mut rest = memory.again();
+        if rest.skip(second) != second {
+            return Err(damaged("no page begins where its shared memory is said to"));
+        }
+        rest.copy(u64::MAX, to_second, &self.path)?;
+        memory.copy(second, to_first, &self.path)
     }
 
     /// Hands over the packed files, which `read` reads to their end; answers its result.

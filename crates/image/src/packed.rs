@@ -347,6 +347,54 @@ impl Stream {
         Self { pieces, rows, bytes, at: 0, packs, page: [0; PAGE], left: 0..0 }
     }
 
+    /// The same stream from here on.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            pieces: self.pieces.clone(),
+            rows: self.rows.clone(),
+            bytes: self.bytes.clone(),
+            at: self.at,
+            packs: self.packs.clone(),
+            page: self.page,
+            left: self.left.clone(),
+        }
+    }
+
+    /// Leaves out the next bytes, as many whole pages and other bytes as there are among `count`; answers how many that were.
+    pub(crate) fn skip(&mut self, count: u64) -> u64 {
+        let mut left = count;
+        while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
+            let bytes = piece.bytes.min(left);
+            (piece.bytes, self.at) = (piece.bytes - bytes, self.at + bytes as usize);
+            left -= bytes;
+            if piece.bytes > 0 {
+                break;
+            }
+            let paged = if piece.paged <= left { piece.paged } else { left - left % PAGE_BYTES };
+            piece.paged -= paged;
+            let is_over = piece.paged == 0;
+            left -= paged;
+            self.skip_pages(paged.div_ceil(PAGE_BYTES));
+            if !is_over {
+                break;
+            }
+            self.pieces.pop_front();
+        }
+        count - left
+    }
+
+    fn skip_pages(&mut self, mut count: u64) {
+        while count > 0 {
+            let row = self.rows.front_mut().expect("a plan has places for all its pages");
+            let now = u64::from(row.count).min(count) as u32;
+            (row.place, row.count) = (row.place.wrapping_add(now), row.count - now);
+            count -= u64::from(now);
+            if row.count == 0 {
+                self.rows.pop_front();
+            }
+        }
+    }
+
     /// The next bytes; none at the end.
     pub(crate) fn next(&mut self, out: &mut [u8]) -> Result<usize, ImageError> {
         if self.left.is_empty() {
@@ -394,9 +442,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes all that is left, on a thread beside the one that unpacks it.
+    /// Writes the next bytes, all that are left at most, on a thread beside the one that unpacks them.
     pub(crate) fn copy(
         &mut self,
+        count: u64,
         out: &mut (dyn Write + Send),
         path: &Path,
     ) -> Result<(), ImageError> {
@@ -404,6 +453,7 @@ impl Stream {
             // As few pieces as keep both busy: those that were written come back.
             let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(PIECES);
             let (written, empty) = mpsc::sync_channel(PIECES);
+            let out = &mut *out;
             let writer = scope.spawn(move || {
                 to_write.iter().try_for_each(|piece| {
                     out.write_all(&piece)?;
@@ -412,22 +462,24 @@ impl Stream {
                     Ok(())
                 })
             });
-            let read = self.pieces(&full, &empty);
+            let read = self.pieces(count, &full, &empty);
             drop(full);
             let wrote: io::Result<()> = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
             wrote.map_err(ImageError::io(path)).and(read)
-        })
+        })?;
+        out.flush().map_err(ImageError::io(path))
     }
 
-    /// Hands over all that is left, in pieces, until nobody takes them.
+    /// Hands over the next bytes, in pieces, until nobody takes them.
     fn pieces(
         &mut self,
+        mut count: u64,
         full: &SyncSender<Vec<u8>>,
         empty: &Receiver<Vec<u8>>,
     ) -> Result<(), ImageError> {
-        loop {
+        while count > 0 {
             let mut piece = empty.try_recv().unwrap_or_default();
-            piece.resize(PIECE_BYTES, 0);
+            piece.resize(usize::try_from(count).unwrap_or(PIECE_BYTES).min(PIECE_BYTES), 0);
             let mut len = 0;
             while len < piece.len() {
                 match self.next(&mut piece[len..])? {
@@ -436,10 +488,12 @@ impl Stream {
                 }
             }
             piece.truncate(len);
+            count -= len as u64;
             if len == 0 || full.send(piece).is_err() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 }
 

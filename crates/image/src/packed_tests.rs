@@ -218,3 +218,29 @@ fn one_that_stands_alone_has_the_same_contents() {
     assert!(memory == second.memory && layer == second.layer);
     assert!(whole(&copy) == once);
 }
+
+#[test]
+fn the_second_part_of_the_memory_may_come_first() {
+    let mut images = Images::new();
+    images.write(1, &(0..300).collect::<Vec<_>>(), &|_| false);
+    // In the packs of two images.
+    let pages: Vec<u64> = (0..200).chain(1_000..1_100).collect();
+    let written = images.write(2, &pages, &|n| n < 300);
+    assert_eq!(written.planned.packs.len(), 2);
+    let whole = &written.memory;
+    let read = |at: usize| {
+        let (_, mut body) = Opened::open(&written.path, &OWNER)?.verify()?.unpack()?;
+        let (mut second, mut first) = (Vec::new(), Vec::new());
+        body.memory_from(at as u64, &mut second, &mut first).map(|()| (first, second))
+    };
+    let end = whole.len();
+    let pages = [0, 1, 63, 64, 200, 300].map(|page| 4 + page * PAGE);
+    for at in pages.into_iter().chain([0, 2, end - 5, end - 3, end]) {
+        let (first, second) = read(at).unwrap();
+        assert!(first == whole[..at] && second == whole[at..], "{at} of {end}");
+    }
+    // Inside a page, and behind the end.
+    for at in [5, 4 + PAGE + 1, end - 1, end + 1] {
+        assert!(read(at).unwrap_err().is_damage(), "{at} of {end}");
+    }
+}

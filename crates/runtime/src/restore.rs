@@ -27,7 +27,7 @@ use crate::uses::{self, Use};
 use crate::{glibc, process, spin, stack, thread};
 use core::mem::offset_of;
 use core::slice::from_raw_parts;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use skein_arena::layout::{
     HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_PIECE_BYTES,
     RESTORE_SPAN, SERVER_BASE,
@@ -249,13 +249,30 @@ impl Tables {
         }
     }
 
+    /// Where what processes share begins in the file.
+    fn shared_at(&self) -> usize {
+        let heap = part(self.runs, [0, self.head.heap_runs]);
+        heap.first().map_or(usize::MAX, |run| run.at as usize)
+    }
+
+    /// Waits until the node has unpacked the file at `from`; answers how many bytes are there from then on, or more.
+    fn await_piece(&self, from: usize) -> usize {
+        // SAFETY: the arena, which is mapped. The runtime's own variables may be those of the image already.
+        let header = unsafe { &*(SERVER_BASE as *const Header) };
+        let shared = &header.restore_shared;
+        match from.checked_sub(self.shared_at()) {
+            Some(behind) if shared.load(Ordering::Acquire) != 0 => await_in(shared, behind),
+            _ => await_in(&header.restore_pieces, from),
+        }
+    }
+
     /// Reads pages from the file to where they belong, or to `base` and more.
     unsafe fn fill(&self, runs: &[Run], base: usize) {
         for run in runs {
             let mut to = base + run.address as usize;
             let (mut left, mut from) = (run.bytes as usize, run.at as usize);
             while left > 0 {
-                let there = left.min(await_piece(from)).min(AT_ONCE);
+                let there = left.min(self.await_piece(from)).min(AT_ONCE);
                 // New pages come quicker together than by a fault each. The read makes them where this does not.
                 // SAFETY: the image's memory, which is mapped; all of it is filled.
                 unsafe {
@@ -275,10 +292,8 @@ impl Tables {
     }
 }
 
-/// Waits until the node has unpacked the restore file at `from`; answers how many bytes are there from then on, or more.
-fn await_piece(from: usize) -> usize {
-    // SAFETY: the arena, which is mapped. The runtime's own variables may be those of the image already.
-    let pieces = unsafe { &(*(SERVER_BASE as *const Header)).restore_pieces };
+/// Waits until a word that counts pieces says that there is more than `from`; answers how much more.
+fn await_in(pieces: &AtomicU32, from: usize) -> usize {
     loop {
         let there = pieces.load(Ordering::Acquire);
         let end = match there {

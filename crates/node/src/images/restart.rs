@@ -8,10 +8,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::RESTORE_PIECE_BYTES;
 use skein_arena::{Arena, MapError};
 use skein_image::file::{Body, ImageError};
+use skein_image::take::shared_at;
 use skein_model::LogIndex;
 use skein_sandbox::Layer;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,6 +49,8 @@ pub struct Unpacked {
     body: Body,
     /// Whether the restore file is whole.
     is_whole: bool,
+    /// Where what processes share begins in it.
+    shared_at: u64,
     /// There are files only: the server begins.
     ended: bool,
 }
@@ -65,12 +68,17 @@ impl Restart {
         let memory = memfd_create(c"skein-restore", MFdFlags::MFD_CLOEXEC);
         let mut memory = memory.map(File::from).map_err(|e| ImageError::io(&path)(e.into()))?;
         let is_whole = ended || !body.place_known(&memory)?;
+        let mut shared = 0;
         if is_whole {
             body.memory(&mut memory)?;
         } else {
-            Pieces::of(arena, &path)?.are(0);
+            shared = shared_at(&memory)
+                .map_err(|error| ImageError::io(&path)(io::Error::other(error)))?;
+            let pieces = Pieces::of(arena, &path)?;
+            pieces.are(Counts::Shared, 0);
+            pieces.are(Counts::All, 0);
         }
-        Ok(Unpacked { path, memory, body, is_whole, ended })
+        Ok(Unpacked { path, memory, body, is_whole, shared_at: shared, ended })
     }
 }
 
@@ -98,7 +106,7 @@ impl Unpacked {
         made.map_err(failed)
     }
 
-    /// Unpacks the pages of its memory while the server takes them up.
+    /// Unpacks the pages of its memory while the server takes them up: first what its processes share, as it does.
     ///
     /// # Errors
     /// They are damaged, or there is no memory: that server is of no use.
@@ -107,11 +115,21 @@ impl Unpacked {
             return Ok(());
         }
         let pieces = Pieces::of(arena, &self.path)?;
-        let mut out = Filling { file: self.memory, bytes: 0, pieces };
-        self.body.memory(&mut out)?;
-        out.pieces.are(u32::MAX - 1);
+        let filling =
+            |counts, from| Filling { file: &self.memory, from, bytes: 0, pieces: &pieces, counts };
+        let shared = &mut filling(Counts::Shared, self.shared_at);
+        self.body.memory_from(self.shared_at, shared, &mut filling(Counts::All, 0))?;
         Ok(())
     }
+}
+
+/// Which word of the arena says how much of the restore file is there.
+#[derive(Clone, Copy)]
+enum Counts {
+    /// From its beginning: all of it in the end.
+    All,
+    /// From what processes share.
+    Shared,
 }
 
 /// Tells the server how much of the restore file is there.
@@ -124,8 +142,12 @@ impl Pieces {
         shared.map(Self).map_err(failed)
     }
 
-    fn are(&self, pieces: u32) {
-        let word = &self.0.header().restore_pieces;
+    fn are(&self, counts: Counts, pieces: u32) {
+        let header = self.0.header();
+        let word = match counts {
+            Counts::All => &header.restore_pieces,
+            Counts::Shared => &header.restore_shared,
+        };
         word.store(pieces + 1, Ordering::Release);
         let at: *const AtomicU32 = word;
         // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
@@ -133,27 +155,35 @@ impl Pieces {
     }
 }
 
-/// The restore file while it is written.
-struct Filling {
-    file: File,
+/// A part of the restore file while it is written.
+struct Filling<'a> {
+    file: &'a File,
+    /// Where it begins.
+    from: u64,
     bytes: u64,
-    pieces: Pieces,
+    pieces: &'a Pieces,
+    counts: Counts,
 }
 
-impl Write for Filling {
+impl Write for Filling<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes == 0 {
+            self.file.seek(SeekFrom::Start(self.from))?;
+        }
         let n = self.file.write(bytes)?;
         let before = self.bytes / RESTORE_PIECE_BYTES;
         self.bytes += n as u64;
         let now = self.bytes / RESTORE_PIECE_BYTES;
         if now > before {
             // There is no file of petabytes in memory.
-            self.pieces.are(u32::try_from(now).unwrap_or(u32::MAX - 1));
+            self.pieces.are(self.counts, u32::try_from(now).unwrap_or(u32::MAX - 1));
         }
         Ok(n)
     }
 
+    /// All of the part is there.
     fn flush(&mut self) -> io::Result<()> {
+        self.pieces.are(self.counts, u32::MAX - 1);
         Ok(())
     }
 }
