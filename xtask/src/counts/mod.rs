@@ -143,20 +143,21 @@ fn table(stored: &Counts, found: &Counts) -> String {
 /// Builds the examples; answers each package's path.
 fn build() -> Outcome<BTreeMap<String, PathBuf>> {
     let packages: BTreeSet<&str> = ROUNDS.iter().map(|(_, package, ..)| *package).collect();
-    let mut words = vec!["--example", "*_rounds"];
+    let mut words = vec!["--release", "--example", "*_rounds"];
     words.extend(packages.iter().flat_map(|package| ["-p", package]));
     Ok(cargo_build(&words)?.lines().filter_map(artifact).collect())
 }
 
 /// Builds the harness and the runtime, the latter as users have it; answers their paths.
 fn build_runtime() -> Outcome<(PathBuf, PathBuf)> {
-    let harness = cargo_build(&["-p", "skein-harness"])?;
+    // Not counted itself.
+    let harness = cargo_build(&["--profile", "checked", "-p", "skein-harness"])?;
     let (_, harness) = harness
         .lines()
         .filter_map(artifact)
         .find(|(package, _)| package == "skein-harness")
         .ok_or_else(|| Failure("cargo built no skein-harness".to_owned()))?;
-    let runtime = cargo_build(&["-p", "skein-cli", "-p", "skein-runtime"])?;
+    let runtime = cargo_build(&["--release", "-p", "skein-cli", "-p", "skein-runtime"])?;
     let runtime = runtime
         .lines()
         .find_map(library)
@@ -164,11 +165,11 @@ fn build_runtime() -> Outcome<(PathBuf, PathBuf)> {
     Ok((harness, runtime))
 }
 
-/// Builds for release; cargo's messages, a line each.
+/// Builds; cargo's messages, a line each.
 fn cargo_build(words: &[&str]) -> Outcome<String> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(workspace::root())
-        .args(["build", "--release", "--locked", "--quiet"])
+        .args(["build", "--locked", "--quiet"])
         .args(["--message-format", "json-render-diagnostics"])
         .args(words)
         .stdin(Stdio::null())
