@@ -1,15 +1,15 @@
 //! What clients and a follower pay for images that are taken beside a load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::images::{filled, follower};
+use super::images::{filled, follower, until_ended};
 use super::{Figure, P99, Recorder, THROUGHPUT, Topic, curve};
 use crate::load;
 use crate::process;
 use crate::servers::redis;
 use crate::stats::Spread;
-use crate::target::{Cluster, await_some};
+use crate::target::Cluster;
 use skein_testkit::{Failure, Outcome};
 
 pub const TOPIC: Topic = Topic {
@@ -72,29 +72,18 @@ fn one(cluster: &Cluster, follower: u64, wait: Option<Duration>, sums: &mut Sums
     let asked = load::exchanges(redis::set);
     let before = process::cpu_used(&process::trees([node]))?;
     let (crowd, images) = std::thread::scope(|scope| {
-        let images = scope.spawn(|| images(cluster, follower, wait, &ended));
+        let images = scope.spawn(|| match wait {
+            Some(wait) => until_ended(cluster, follower, wait, &ended),
+            None => Ok(Vec::new()),
+        });
         let crowd = load::crowd_for("redis", "set", cluster.service, &asked, TIME, CLIENTS);
         ended.store(true, Ordering::Relaxed);
         (crowd, images.join().unwrap_or_else(|_| Err(Failure("a thread panicked".to_owned()))))
     });
-    let (crowd, ()) = (crowd?, images?);
+    let (crowd, _) = (crowd?, images?);
     let used = process::cpu_used(&process::trees([node]))?.saturating_sub(before);
     sums.per_second.push(crowd.per_second);
     sums.p99_us.push(crowd.p99_us);
     sums.cpu.push(100.0 * used.as_secs_f64() / TIME.as_secs_f64());
-    Ok(())
-}
-
-/// Takes images until the load ends.
-fn images(cluster: &Cluster, follower: u64, wait: Option<Duration>, ended: &AtomicBool) -> Outcome {
-    let Some(wait) = wait else { return Ok(()) };
-    let follower = follower.to_string();
-    while !ended.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        cluster.skein(&["checkpoint", "create", "--json", "--replica", &follower])?;
-        await_some("the next image's time", || {
-            Ok((begun.elapsed() >= wait || ended.load(Ordering::Relaxed)).then_some(()))
-        })?;
-    }
     Ok(())
 }

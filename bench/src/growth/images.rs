@@ -1,6 +1,7 @@
 //! Images of a redis: how long it stands, and what is written, by the data's size and what changed since the image before.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -166,6 +167,28 @@ pub fn taken(
         new_mib: mib(bytes),
         whole,
     })
+}
+
+/// Has a replica take images, one in so long, until the load beside it ends; how long its server stood for each [ms].
+pub fn until_ended(
+    cluster: &Cluster,
+    replica: u64,
+    wait: Duration,
+    ended: &AtomicBool,
+) -> Outcome<Vec<f64>> {
+    let replica = replica.to_string();
+    let mut stood = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let said = cluster.skein(&["checkpoint", "create", "--json", "--replica", &replica])?;
+        let created: Created = serde_json::from_str(&said)
+            .map_err(|error| Failure::of("what skein checkpoint says", error))?;
+        stood.push(created.stood_us as f64 / 1e3);
+        await_some("the next image's time", || {
+            Ok((begun.elapsed() >= wait || ended.load(Ordering::Relaxed)).then_some(()))
+        })?;
+    }
+    Ok(stood)
 }
 
 /// The number of a follower, or of the only replica.

@@ -1,16 +1,15 @@
 //! One server, a passive replica and a witness: what clients, the leader and the other two pay, and how long the server stands for the leader's images.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::images::until_ended;
 use super::{Figure, P50, P99, Recorder, THROUGHPUT, Topic, curve};
 use crate::load;
 use crate::process;
 use crate::servers::{Workload, http, memcached, redis};
 use crate::stats::Spread;
-use crate::target::{Cluster, Running, Way, await_some};
+use crate::target::{Running, Way};
 use crate::wire::Exchange;
 use skein_testkit::cluster::status::Replica;
 use skein_testkit::{Failure, Outcome};
@@ -83,7 +82,10 @@ fn one(
     let before = used()?;
     let (crowd, stood) = std::thread::scope(|scope| {
         let images = scope.spawn(|| match running {
-            Running::Skein(cluster) if images => stood(cluster, &ended),
+            Running::Skein(cluster) if images => {
+                let leader = cluster.whole()?.leader()?.id;
+                until_ended(cluster, leader, BETWEEN, &ended)
+            }
             _ => Ok(Vec::new()),
         });
         let crowd = load::crowd_for(name, "requests", running.service(), asked, TIME, clients);
@@ -121,26 +123,4 @@ fn parts(running: &Running) -> Outcome<Vec<(&'static str, i32)>> {
             Ok(status.replicas().iter().map(|at| (key(at), at.node_pid)).collect())
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Created {
-    stood_us: u64,
-}
-
-/// Has the leader take images until the load ends; how long its server stood for each [ms].
-fn stood(cluster: &Cluster, ended: &AtomicBool) -> Outcome<Vec<f64>> {
-    let leader = cluster.whole()?.leader()?.id.to_string();
-    let mut all = Vec::new();
-    while !ended.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let said = cluster.skein(&["checkpoint", "create", "--json", "--replica", &leader])?;
-        let created: Created = serde_json::from_str(&said)
-            .map_err(|error| Failure::of("what skein checkpoint says", error))?;
-        all.push(created.stood_us as f64 / 1e3);
-        await_some("the next image's time", || {
-            Ok((begun.elapsed() >= BETWEEN || ended.load(Ordering::Relaxed)).then_some(()))
-        })?;
-    }
-    Ok(all)
 }
