@@ -1,7 +1,7 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
 //! Owns the commands of a developer or of CI that are not a test of one crate: the repository's own rules
-//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), images of them again and again (`soak`), servers' own test suites (`suites`), the figures (`bench`) and the
+//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), images of them again and again (`soak`) and on other kernels (`kernels`), servers' own test suites (`suites`), the figures (`bench`) and the
 //! measurements of a decision record (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
@@ -11,6 +11,7 @@ mod demo;
 mod handoff;
 mod interposition;
 mod interrupt;
+mod kernels;
 mod planted;
 mod sequences;
 mod soak;
@@ -53,6 +54,11 @@ enum Command {
     Zoo(zoo::Options),
     /// Take images of servers under load and continue from them, again and again
     Soak(soak::Options),
+    /// Boot other kernels, and carry images of servers between them and this host
+    Kernels(kernels::Options),
+    /// The part of `kernels` that runs on each machine
+    #[command(hide = true)]
+    KernelsInside(kernels::InsideOptions),
     /// Run a server's own test suite through three replicas, again and again
     Suites(suites::Options),
     /// The plain TCP proxy that `bench` compares with
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
         Command::Sequences(options) => sequences::run(&options),
         Command::Zoo(options) => zoo::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Kernels(options) => kernels::run(&options),
+        Command::KernelsInside(options) => kernels::run_inside(&options),
         Command::Suites(options) => suites::run(&options),
         Command::BenchProxy(options) => skein_bench::proxy::run(&options),
         Command::BenchBare(options) => skein_bench::bare::run(&options),

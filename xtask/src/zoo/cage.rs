@@ -1,12 +1,12 @@
 //! The surroundings of one server of the zoo: its directory, its port, and its requests.
 //!
-//! The directory is removed when this is dropped. Every shell command has a deadline and is waited for.
+//! The directory is removed when this is dropped, unless it was given. Every shell command has a deadline and is waited for.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::species::Species;
@@ -25,7 +25,15 @@ pub struct Cage<'a> {
     /// The server's port.
     pub port: u16,
     backend: u16,
-    dir: tempfile::TempDir,
+    place: Place,
+}
+
+/// The directory of a server.
+enum Place {
+    /// Removed in the end.
+    Own(tempfile::TempDir),
+    /// Somebody else's.
+    Given(PathBuf),
 }
 
 impl<'a> Cage<'a> {
@@ -35,24 +43,41 @@ impl<'a> Cage<'a> {
         let dir = tempfile::Builder::new().prefix("skein-zoo-").tempdir().map_err(failed)?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(failed)?;
         let port = skein_testkit::free_port().map_err(failed)?;
-        let cage = Self { species, port, backend: serve_pages()?, dir };
-        for (name, text) in &species.files {
-            let path = cage.dir().join(name);
-            fs::create_dir_all(path.parent().unwrap_or(cage.dir())).map_err(failed)?;
-            fs::write(&path, cage.filled(text)).map_err(failed)?;
+        let cage = Self { species, port, backend: serve_pages()?, place: Place::Own(dir) };
+        cage.prepare()?;
+        Ok(cage)
+    }
+
+    /// A server at this port with this directory, which is made if it is not there; nothing is prepared in it.
+    pub fn at(species: &'a Species, dir: &Path, port: u16) -> Outcome<Self> {
+        fs::create_dir_all(dir).map_err(|error| Failure::of(dir.display(), error))?;
+        let place = Place::Given(dir.to_owned());
+        Ok(Self { species, port, backend: serve_pages()?, place })
+    }
+
+    /// Makes the server's files, and prepares what is no text.
+    pub fn prepare(&self) -> Outcome {
+        let failed = |error| Failure::of("cannot make the server's files", error);
+        for (name, text) in &self.species.files {
+            let path = self.dir().join(name);
+            fs::create_dir_all(path.parent().unwrap_or(self.dir())).map_err(failed)?;
+            fs::write(&path, self.filled(text)).map_err(failed)?;
         }
-        if let Some(prepare) = &species.prepare {
-            let (code, said) = cage.shell(prepare, PREPARE_MAX_S, 0)?;
+        if let Some(prepare) = &self.species.prepare {
+            let (code, said) = self.shell(prepare, PREPARE_MAX_S, 0)?;
             if code != Some(0) {
                 return Err(Failure::of("prepare", said.trim()));
             }
         }
-        Ok(cage)
+        Ok(())
     }
 
     /// The server's working directory.
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        match &self.place {
+            Place::Own(dir) => dir.path(),
+            Place::Given(dir) => dir,
+        }
     }
 
     /// The server's command.

@@ -25,12 +25,18 @@ pub struct Load<'a> {
 impl<'a> Load<'a> {
     /// Nothing was asked yet.
     pub fn new(cage: &'a Cage<'a>) -> Self {
+        Self::behind(cage, &[])
+    }
+
+    /// Requests with other numbers than these, which count as acknowledged.
+    pub fn behind(cage: &'a Cage<'a>, acknowledged: &[u64]) -> Self {
+        let next = acknowledged.iter().max().map_or(1, |last| last + 1);
         Self {
             cage,
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(next),
             stop: AtomicBool::new(false),
             rests: AtomicBool::new(false),
-            acknowledged: Mutex::default(),
+            acknowledged: Mutex::new(acknowledged.to_vec()),
             broken: Mutex::default(),
         }
     }
@@ -66,6 +72,11 @@ impl<'a> Load<'a> {
             Some(failure) => Err(failure),
             None => Ok(self.lock(&self.acknowledged).len() as u64),
         }
+    }
+
+    /// The numbers of the acknowledged requests.
+    pub fn acknowledged(&self) -> Vec<u64> {
+        self.lock(&self.acknowledged).clone()
     }
 
     /// Clients begin no request until they are told to go on.

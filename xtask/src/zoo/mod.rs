@@ -10,7 +10,7 @@ pub mod cage;
 pub mod half;
 pub mod load;
 mod page;
-mod root;
+pub mod root;
 pub mod species;
 
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ fn chosen(options: &Options) -> Outcome<Vec<Species>> {
 }
 
 /// The packages of all of them, each once.
-fn packages(chosen: &[Species]) -> Vec<&str> {
+pub fn packages(chosen: &[Species]) -> Vec<&str> {
     let all = chosen.iter().flat_map(|one| one.packages.iter().map(String::as_str));
     all.collect::<std::collections::BTreeSet<&str>>().into_iter().collect()
 }

@@ -66,6 +66,14 @@ const UBUNTU: Archive = Archive {
     },
 };
 
+/// The distribution that developers have: none that the zoo makes for its servers, but `cargo xtask kernels` boots it.
+pub const DEBIAN_12: Distribution = Distribution {
+    name: "debian-12",
+    title: "Debian 12 (glibc 2.36)",
+    suite: "bookworm",
+    archive: &DEBIAN,
+};
+
 /// All of them, by glibc's age; the host's own is none of them.
 pub const ALL: [Distribution; 4] = [
     Distribution {
@@ -88,6 +96,15 @@ pub const ALL: [Distribution; 4] = [
     },
     Distribution { name: "sid", title: "Debian sid (glibc 2.43)", suite: "sid", archive: &DEBIAN },
 ];
+
+/// What a directory holds.
+#[derive(Debug, Clone, Copy)]
+pub enum Content {
+    /// A small system with the packages, which are installed.
+    System,
+    /// The packages' files alone, and those of what they depend on; nothing is installed.
+    Files,
+}
 
 /// The longest time to check the mirror, and to make a directory.
 const PROBE_MAX_S: &str = "60";
@@ -134,9 +151,8 @@ pub fn enter(of: &Distribution, place: &Path, packages: &[&str]) -> Outcome {
 
 /// Makes the directory.
 fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
-    let archive = of.archive;
     let mut tools = vec!["mmdebstrap"];
-    if let Keys::Installed(package) = archive.keys {
+    if let Keys::Installed(package) = of.archive.keys {
         tools.push(package);
     }
     let status = Command::new(workspace::root().join("scripts/setup.sh"))
@@ -146,6 +162,12 @@ fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
     if !status.is_ok_and(|status| status.success()) {
         return Err(Failure(format!("cannot install {}", tools.join(", "))));
     }
+    bootstrap(of, root, packages, Content::System)
+}
+
+/// Fills a new directory from the distribution's archive; mmdebstrap is there.
+pub fn bootstrap(of: &Distribution, root: &Path, packages: &[&str], content: Content) -> Outcome {
+    let archive = of.archive;
     let mirror = std::env::var(archive.variable).unwrap_or_else(|_| archive.mirror.to_owned());
     let dir = tempfile::tempdir()
         .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
@@ -173,11 +195,12 @@ fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
     }
     println!("{:<12}| making {}", of.name, root.display());
     let made = Command::new("timeout")
-        .args(["-k", "5", MAKE_MAX_S, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"])
+        .args(["-k", "5", MAKE_MAX_S, "mmdebstrap", "--quiet", "--mode=root"])
+        .arg(format!("--variant={}", content.variant()))
         .args(["--dpkgopt=force-unsafe-io", &format!("--include={}", packages.join(","))])
         .arg(format!("--components={}", archive.components))
         .args(keyring)
-        .arg(format!("--essential-hook={HOOK}"))
+        .args(content.hook())
         .args(old_lists_too())
         .args([of.suite.as_ref(), half.as_os_str(), mirror.as_ref()])
         .output()
@@ -193,6 +216,20 @@ fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
         )));
     }
     fs::rename(&half, root).map_err(|error| Failure::of(root.display(), error))
+}
+
+impl Content {
+    /// mmdebstrap's name for it.
+    fn variant(self) -> &'static str {
+        match self {
+            Self::System => "minbase",
+            Self::Files => "extract",
+        }
+    }
+
+    fn hook(self) -> Option<String> {
+        matches!(self, Self::System).then(|| format!("--essential-hook={HOOK}"))
+    }
 }
 
 /// The option that accepts a mirror's old lists, if this machine's own apt does: its mirror is a snapshot.

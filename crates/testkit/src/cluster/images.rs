@@ -72,6 +72,15 @@ impl Cluster {
         Ok(images.any(|image| image.confirmed && image.index >= index).then_some(()))
     }
 
+    /// Copies the newest image of a replica that counts into a new file; or the reason why that cannot be.
+    pub fn export_image(&self, replica: u64, file: &Path) -> Outcome<Result<(), String>> {
+        let (id, file) = (replica.to_string(), file.display().to_string());
+        let output =
+            self.skein(&["checkpoint", "export", "--name", &self.name, "--replica", &id, &file])?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Ok(if output.status.success() { Ok(()) } else { Err(said) })
+    }
+
     /// The entries of the images from which a replica's server has continued, in order.
     pub fn restored(&self, replica: u64) -> Outcome<Vec<u64>> {
         let events = self.events(replica)?;
