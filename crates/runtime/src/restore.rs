@@ -11,6 +11,7 @@
 
 mod files;
 mod identity;
+mod kernels;
 mod numbers;
 mod program;
 mod settings;
@@ -41,6 +42,8 @@ use skein_libos::errno::Errno;
 const STACK_BYTES: usize = 256 << 10;
 /// Whether a process was made here: at the stack's other end.
 const IS_CHILD_AT: usize = RESTORE_AT;
+/// Whether this process's memory is being replaced: libc is not there, and the runtime's variables may be the image's.
+const IS_REPLACED_AT: usize = IS_CHILD_AT + 1;
 /// The tables are behind the stack, the head in front of them.
 const HEAD_AT: usize = RESTORE_AT + STACK_BYTES;
 const TABLES_AT: usize = HEAD_AT + PAGE_BYTES;
@@ -433,6 +436,8 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
     let runs = part(t.runs, process.runs);
     // SAFETY: this process has one thread, on a stack that is no part of the image; what is replaced is not used here.
     unsafe {
+        kernels::make_room(mappings);
+        (IS_REPLACED_AT as *mut bool).write(true);
         let mut at = PAGE_BYTES;
         for m in mappings {
             clear(at, m.start as usize);
@@ -521,7 +526,14 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
             }
             _ if runs.iter().any(|run| (m.start..m.end).contains(&run.address)) => {
                 let protection = libc::PROT_READ as usize | WRITE;
-                must(23, libc::SYS_mprotect, args([start, bytes, protection]));
+                let there = sys::call(libc::SYS_mprotect, args([start, bytes, protection]));
+                // Another kernel's vDSO has become memory like any other.
+                if there == Err(Errno(libc::ENOMEM)) {
+                    let flags = private | libc::MAP_ANONYMOUS as usize;
+                    must(23, libc::SYS_mmap, [start, bytes, protection, flags, usize::MAX, 0]);
+                } else if let Err(error) = there {
+                    failed(23, error);
+                }
             }
             _ => {}
         }

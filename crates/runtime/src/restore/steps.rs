@@ -1,7 +1,8 @@
 //! The steps of a restore that can fail, in words: by their numbers, since the code that fails reads no variables of the runtime's, which are being replaced.
 
+use super::{HEAD_AT, IS_REPLACED_AT, RESTORE_AT, decimal};
 use crate::fatal::{fatal, line, stderr};
-use crate::sys;
+use crate::sys::{self, args};
 use crate::turn::output;
 use skein_libos::errno::Errno;
 
@@ -53,6 +54,7 @@ const fn words(step: i32) -> &'static str {
         56 => "execute a program",
         57 => "find libskein.so where a program is to load it from",
         58 => "execute a program with its stack where that was",
+        61 => "remove the kernel's own memory",
         60 => "read the name of the running program",
         59 => "leave the stack",
         _ => "do a step without a name",
@@ -67,6 +69,9 @@ pub fn fail(step: i32) -> ! {
 /// A step failed, by an error of the kernel's.
 pub fn failed(step: i32, Errno(errno): Errno) -> ! {
     let what = words(step);
+    if is_replaced() {
+        bare(step, what, errno);
+    }
     let mut text = line!("the server cannot continue from its image: step {step}, {what}");
     if errno != 0 {
         text.append(line!(": errno {errno}").bytes());
@@ -79,4 +84,31 @@ pub fn failed(step: i32, Errno(errno): Errno) -> ! {
     // The ring's end may be the one that is in the image.
     output::catch_up();
     fatal(text.bytes())
+}
+
+/// Whether the memory of this process is being replaced: then it is on the stack that is no part of the image.
+fn is_replaced() -> bool {
+    let here = 0u8;
+    let at = &raw const here as usize;
+    // SAFETY: the other end of the stack that this runs on.
+    (RESTORE_AT..HEAD_AT).contains(&at) && unsafe { (IS_REPLACED_AT as *const bool).read() }
+}
+
+/// Says so without libc, whose functions may lie elsewhere in the image than they did at the start, and ends.
+fn bare(step: i32, what: &str, errno: i32) -> ! {
+    let (mut of_step, mut of_errno) = ([0; 10], [0; 10]);
+    let parts = [
+        b"skein: the server cannot continue from its image: step ",
+        decimal(step.unsigned_abs(), &mut of_step),
+        b", ",
+        what.as_bytes(),
+        b": errno ",
+        decimal(errno.unsigned_abs(), &mut of_errno),
+        b"\n",
+    ];
+    for part in parts {
+        // SAFETY: the buffer is valid for its length.
+        unsafe { sys::raw(libc::SYS_write, args([2, part.as_ptr() as usize, part.len()])) };
+    }
+    sys::exit_group(125)
 }
