@@ -15,6 +15,8 @@ const WORD: u64 = 8;
 const MOST_STRING: usize = 100 << 10;
 /// The most bytes of arguments or environment.
 const MOST_BYTES: u64 = 8 << 20;
+/// More than the auxiliary vectors of two kernels differ in length.
+const OTHERS_BYTES: u64 = 512;
 /// The runtime puts itself first.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
@@ -79,17 +81,24 @@ fn others(bytes: usize, count: usize, first: &[u8]) -> Option<Vec<Vec<u8>>> {
     (left == 0).then_some(made)
 }
 
-/// The begin of an auxiliary vector on a stack: its keys, which the server does not change, are those that the kernel has given.
-fn find_vector(stack: &[u64], given: &[u64]) -> Option<usize> {
-    let keys: Vec<u64> = given.chunks_exact(2).map(|pair| pair[0]).collect();
-    // The start of a program hides one.
-    let same = |at: usize| {
-        keys.iter().enumerate().all(|(n, key)| {
-            let here = stack.get(at + 2 * n).copied();
-            here == Some(*key) || *key == libc::AT_SYSINFO_EHDR && here == Some(libc::AT_IGNORE)
-        })
+/// Where an auxiliary vector is on a stack, and how many pairs it has with the last one: the server changes none of those that name the program. Others follow the version of the kernel that made the stack, which is
+/// not always this one: the server may continue from an image.
+fn find_vector(stack: &[u64], given: &[u64]) -> Option<(usize, usize)> {
+    /// Above all keys.
+    const KEYS_END: u64 = 256;
+    let own: Vec<&[u64]> = given
+        .chunks_exact(2)
+        .filter(|pair| [libc::AT_PHDR, libc::AT_ENTRY, libc::AT_EXECFN].contains(&pair[0]))
+        .collect();
+    let pairs_at = |at: usize| {
+        let pairs = stack.get(at..)?.chunks_exact(2);
+        let len = pairs.clone().position(|pair| pair[0] == libc::AT_NULL)?;
+        let is_one = pairs.clone().take(len).all(|pair| pair[0] < KEYS_END)
+            && own.iter().all(|own| pairs.clone().take(len).any(|pair| pair == *own));
+        is_one.then_some((at, len + 1))
     };
-    (0..stack.len()).find(|at| same(*at))
+    // The environment ends with a zero.
+    (1..stack.len()).filter(|at| stack[at - 1] == 0).find_map(pairs_at)
 }
 
 impl Image<'_> {
@@ -160,12 +169,18 @@ impl Image<'_> {
         let vector = fs::read(format!("/proc/{}/auxv", process.host_pid))
             .map_err(MemoryError::read("auxv"))?;
         let vector = words(&vector);
-        let stack = words(&bytes(given.stack, given.arguments[0] / WORD * WORD)?);
+        let lowest = given.stack.saturating_sub(OTHERS_BYTES);
+        let stack = words(&bytes(lowest, given.arguments[0] / WORD * WORD)?);
         let unclear = || malformed(format!("the begin of the stack of process {}", process.pid));
-        let at = find_vector(&stack, &vector).ok_or_else(unclear)?;
-        let count = stack[0] as usize;
+        let (at, pairs) = find_vector(&stack, &vector).ok_or_else(unclear)?;
+        // Of a longer vector the stack begins lower.
+        let own_begin = ((given.stack - lowest) / WORD) as usize + vector.len();
+        let begin = own_begin.checked_sub(2 * pairs).filter(|begin| *begin < at);
+        let begin = begin.ok_or_else(unclear)?;
+        let count = stack[begin] as usize;
         // The count, the arguments, a zero, the environment, a zero.
-        let variables = at.checked_sub(count + 3).ok_or_else(unclear)?;
+        let variables = count.checked_add(3).and_then(|used| (at - begin).checked_sub(used));
+        let variables = variables.ok_or_else(unclear)?;
         let name = vector.chunks_exact(2).find(|pair| pair[0] == libc::AT_EXECFN);
         let name = name.ok_or_else(unclear)?[1];
         let mut executed = bytes(name, name + libc::PATH_MAX as u64)
@@ -244,8 +259,18 @@ mod tests {
     #[test]
     fn an_auxiliary_vector_is_found() {
         let given = [33, 0x7000, 6, 4096, 3, 64, 0, 0];
-        let stack = [1, 0x10, 0, 0x20, 0, 1, 0x7000, 6, 4096, 3, 64, 0, 0, 5];
-        assert_eq!(find_vector(&stack, &given), Some(5));
+        let stack = [1, 0x7ff0, 0, 0x7ff8, 0, 1, 0x7000, 6, 4096, 3, 64, 0, 0, 5];
+        assert_eq!(find_vector(&stack, &given), Some((5, 4)));
         assert_eq!(find_vector(&stack[..8], &given), None);
+        let of_another = [33, 0x7000, 6, 4096, 3, 65, 0, 0];
+        assert_eq!(find_vector(&stack, &of_another), None);
+    }
+
+    #[test]
+    fn an_auxiliary_vector_of_another_kernel_is_found() {
+        // Linux 6.3 and newer tell of rseq, which the stack of a server from an older one does not name.
+        let given = [33, 0x7000, 3, 64, 9, 0x50, 27, 28, 28, 32, 31, 0x7f, 0, 0];
+        let stack = [0, 0, 1, 0x7ff0, 0, 0x7ff8, 0, 33, 0x7000, 3, 64, 9, 0x50, 31, 0x7f, 0, 0, 5];
+        assert_eq!(find_vector(&stack, &given), Some((7, 5)));
     }
 }
