@@ -151,6 +151,7 @@ impl Visit<'_> {
         let told = self.story(cage, carried, &mut cluster, begun);
         if told.is_err() {
             println!("{}", cluster.tell());
+            tell_output();
         }
         let stopped = cluster.stop();
         let taken = told?;
@@ -287,6 +288,22 @@ impl Visit<'_> {
         })?;
         cluster.export_image(replica, file)?.map_err(Failure)?;
         Ok(taken.index)
+    }
+}
+
+/// What the servers have said last, before their cluster's directory is removed.
+fn tell_output() {
+    const LINES: usize = 6;
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    for cluster in entries(&Path::new(DIR).join("tmp")) {
+        for node in entries(&cluster.path().join("cluster")) {
+            let text = fs::read(node.path().join("server.log")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            for line in &lines[lines.len().saturating_sub(LINES)..] {
+                println!("{}: {line}", node.file_name().to_string_lossy());
+            }
+        }
     }
 }
 
