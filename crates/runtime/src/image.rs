@@ -176,6 +176,13 @@ fn replacement(name: &[u8]) -> Option<[u8; 8]> {
     })
 }
 
+/// The size of the kernel's mapping of the vDSO. The file is mapped whole, and its section headers are its end; where its code has one page (before Linux 6.11) they are on another. The kernel gives no part of
+/// the mapping another protection.
+fn mapped_bytes(head: &Elf64_Ehdr, loaded: &Elf64_Phdr) -> usize {
+    let headers = usize::from(head.e_shnum) * size_of::<Elf64_Shdr>();
+    (loaded.p_memsz as usize).max(head.e_shoff as usize + headers).next_multiple_of(PAGE_BYTES)
+}
+
 /// Replaces the functions of the vDSO at `base`.
 ///
 /// # Safety
@@ -198,7 +205,7 @@ unsafe fn disarm(base: usize) {
         let (Some(loaded), Some(symbols)) = (loaded, symbols) else {
             refuse!("the kernel's vDSO has no symbols: clocks read through it cannot be hidden");
         };
-        let len = (loaded.p_memsz as usize).next_multiple_of(PAGE_BYTES);
+        let len = mapped_bytes(head, loaded);
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         if sys::call(libc::SYS_mprotect, args([base, len, all as usize])).is_err() {
             refuse!("the kernel's vDSO cannot be changed: clocks read through it cannot be hidden");
@@ -220,5 +227,21 @@ unsafe fn disarm(base: usize) {
         }
         let code = libc::PROT_READ | libc::PROT_EXEC;
         sys::raw(libc::SYS_mprotect, args([base, len, code as usize]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vdso_is_changed_with_its_section_headers() {
+        // SAFETY: numbers only, for which zero is a value.
+        let (mut head, mut loaded): (Elf64_Ehdr, Elf64_Phdr) = unsafe { core::mem::zeroed() };
+        // As Linux 6.1 has it: code on one page, headers on the next.
+        (head.e_shoff, head.e_shnum, loaded.p_memsz) = (0x1240, 17, 0xe55);
+        assert_eq!(mapped_bytes(&head, &loaded), 2 * PAGE_BYTES);
+        (head.e_shoff, loaded.p_memsz) = (0x1b40, 0x1709);
+        assert_eq!(mapped_bytes(&head, &loaded), 2 * PAGE_BYTES);
     }
 }
