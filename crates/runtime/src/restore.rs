@@ -436,7 +436,7 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
     let runs = part(t.runs, process.runs);
     // SAFETY: this process has one thread, on a stack that is no part of the image; what is replaced is not used here.
     unsafe {
-        kernels::make_room(mappings);
+        let same = kernels::make_room(mappings);
         (IS_REPLACED_AT as *mut bool).write(true);
         let mut at = PAGE_BYTES;
         for m in mappings {
@@ -448,7 +448,7 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
             must(16, libc::SYS_brk, args([process.brk as usize]));
         }
         for m in mappings {
-            map(t, m, runs);
+            map(t, m, runs, same.lacks(m));
         }
         t.fill(runs, 0);
         for m in mappings {
@@ -473,8 +473,8 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
     }
 }
 
-/// Makes a mapping, writable until its pages are there.
-unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
+/// Makes a mapping, writable until its pages are there. One that is lacking was made by the image's kernel, and this one has not made it: it is memory like any other.
+unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run], is_lacking: bool) {
     let (start, bytes) = (m.start as usize, (m.end - m.start) as usize);
     let (protection, offset) = (m.protection as usize | WRITE, m.offset as usize);
     let fixed = (libc::MAP_FIXED | libc::MAP_NORESERVE) as usize;
@@ -483,6 +483,10 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
     // SAFETY: as in `become_process`.
     unsafe {
         match m.kind {
+            kind::STAYS if is_lacking => {
+                let flags = private | libc::MAP_ANONYMOUS as usize;
+                must(18, libc::SYS_mmap, [start, bytes, protection, flags, usize::MAX, 0]);
+            }
             kind::ANONYMOUS => {
                 let mut flags = private | libc::MAP_ANONYMOUS as usize;
                 if m.advice & advice::GROWS != 0 {
@@ -526,14 +530,7 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
             }
             _ if runs.iter().any(|run| (m.start..m.end).contains(&run.address)) => {
                 let protection = libc::PROT_READ as usize | WRITE;
-                let there = sys::call(libc::SYS_mprotect, args([start, bytes, protection]));
-                // Another kernel's vDSO has become memory like any other.
-                if there == Err(Errno(libc::ENOMEM)) {
-                    let flags = private | libc::MAP_ANONYMOUS as usize;
-                    must(23, libc::SYS_mmap, [start, bytes, protection, flags, usize::MAX, 0]);
-                } else if let Err(error) = there {
-                    failed(23, error);
-                }
+                must(23, libc::SYS_mprotect, args([start, bytes, protection]));
             }
             _ => {}
         }

@@ -1,10 +1,12 @@
 //! The kernel's own memory in a process: the vDSO and what it reads.
 //!
 //! Its size follows the kernel's version, and so does the place of all that the loader maps below. Where an image has something of its own, the memory that this kernel has put there is removed first,
-//! each mapping as a whole: the kernel splits none of them. Nothing calls the vDSO ([`crate::image`]).
+//! each mapping as a whole: the kernel splits none of them. Where the kernel of the image had its own and this one has not the same, memory without content keeps the place: what the start has put there
+//! goes, and later mappings come where they come on the image's kernel. Nothing calls the vDSO ([`crate::image`]).
 
 use super::must;
 use crate::files::fake;
+use crate::stack;
 use crate::sys::{self, args};
 use core::ops::Range;
 use skein_arena::restore::{Mapping, kind};
@@ -12,31 +14,51 @@ use skein_arena::restore::{Mapping, kind};
 /// More than any kernel has.
 const MOST: usize = 8;
 
-/// Removes the kernel's mappings that the image has not in the same place.
+/// This kernel's mappings that the image has in the same place.
+pub(super) struct Same {
+    ranges: [Range<u64>; MOST],
+    count: usize,
+}
+
+impl Same {
+    /// Whether a mapping that stays, as its kind says, is another kernel's: this one has nothing there.
+    pub(super) fn lacks(&self, m: &Mapping) -> bool {
+        let is_runtimes = stack::is_own(m.start as usize);
+        m.kind == kind::STAYS
+            && !is_runtimes
+            && !self.ranges[..self.count].iter().any(|range| is(m, range))
+    }
+}
+
+/// Removes the kernel's mappings that the image has not in the same place; answers the others.
 ///
 /// # Safety
 /// Nothing calls the vDSO. The runtime's own variables are not replaced yet.
-pub(super) unsafe fn make_room(mappings: &[Mapping]) {
-    let mut found: [Range<u64>; MOST] = [const { 0..0 }; MOST];
-    let mut count = 0;
+pub(super) unsafe fn make_room(mappings: &[Mapping]) -> Same {
+    let mut found = Same { ranges: [const { 0..0 }; MOST], count: 0 };
     // SAFETY: no memory.
     let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as u32;
     fake::each_line(pid, "maps", |line| {
-        if let (Some(range), Some(place)) = (range_of(line), found.get_mut(count)) {
+        let Some(range) = range_of(line) else { return };
+        if !stays(&range, mappings) {
+            let bytes = (range.end - range.start) as usize;
+            // SAFETY: a whole mapping that nothing uses.
+            unsafe { must(61, libc::SYS_munmap, args([range.start as usize, bytes])) };
+        } else if let Some(place) = found.ranges.get_mut(found.count) {
             *place = range;
-            count += 1;
+            found.count += 1;
         }
     });
-    for range in found.iter().take(count).filter(|range| !stays(range, mappings)) {
-        let bytes = (range.end - range.start) as usize;
-        // SAFETY: a whole mapping that nothing uses.
-        unsafe { must(61, libc::SYS_munmap, args([range.start as usize, bytes])) };
-    }
+    found
 }
 
 /// Whether the image has the same in the same place.
 fn stays(range: &Range<u64>, mappings: &[Mapping]) -> bool {
-    mappings.iter().any(|m| m.kind == kind::STAYS && (m.start, m.end) == (range.start, range.end))
+    mappings.iter().any(|m| m.kind == kind::STAYS && is(m, range))
+}
+
+fn is(m: &Mapping, range: &Range<u64>) -> bool {
+    (m.start, m.end) == (range.start, range.end)
 }
 
 /// The range of a line of `/proc/PID/maps`, if the mapping is one of the kernel's that can be removed.
@@ -88,5 +110,11 @@ mod tests {
         assert!(!stays(&(0x6000..0x8000), &image));
         assert!(stays(&(0x8000..0xa000), &image));
         assert!(!stays(&(0x2000..0x4000), &image));
+        let mut same = Same { ranges: [const { 0..0 }; MOST], count: 1 };
+        same.ranges[0] = 0x8000..0xa000;
+        assert!(same.lacks(&image[1]), "memory without content keeps its place");
+        assert!(!same.lacks(&image[2]) && !same.lacks(&image[0]));
+        let library = mapping(skein_arena::layout::LIBRARY_AT as u64, 0, kind::STAYS);
+        assert!(!same.lacks(&library), "it is mapped");
     }
 }
