@@ -6,6 +6,7 @@
 //! Invariants: a line that begins with [`STEP`] is for people; each step that fails is counted, and the next one follows.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -76,7 +77,12 @@ pub fn extensions() -> Vec<String> {
 }
 
 fn say(name: &str, line: &str) {
-    println!("{STEP}{name}: {line}");
+    print(&format!("{STEP}{name}: {line}"));
+}
+
+/// Prints a line if there is still somebody to read it: if not, servers are to be stopped all the same.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Tells of a failure, and counts it.
@@ -150,7 +156,7 @@ impl Visit<'_> {
         let mut cluster = Cluster::start("kernels", REPLICAS, cage.dir(), &server)?;
         let told = self.story(cage, carried, &mut cluster, begun);
         if told.is_err() {
-            println!("{}", cluster.tell());
+            print(&cluster.tell());
             tell_output();
         }
         let stopped = cluster.stop();
@@ -301,7 +307,7 @@ fn tell_output() {
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<&str> = text.lines().collect();
             for line in &lines[lines.len().saturating_sub(LINES)..] {
-                println!("{}: {line}", node.file_name().to_string_lossy());
+                print(&format!("{}: {line}", node.file_name().to_string_lossy()));
             }
         }
     }

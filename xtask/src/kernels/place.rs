@@ -132,9 +132,8 @@ pub fn follow(
         while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
-            if sender.send(text).is_err() {
-                return;
-            }
+            // To its end, whoever listens: it has to stop its servers when nobody does.
+            let _ = sender.send(text);
         }
     });
     let begun = Instant::now();

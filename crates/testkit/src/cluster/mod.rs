@@ -7,7 +7,7 @@ mod images;
 pub mod status;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -248,7 +248,8 @@ fn pass_on(from: Option<impl Read + Send + 'static>) {
     let Some(from) = from else { return };
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            println!("skein  | {line}");
+            // A caller whose output nobody reads any more has a cluster to stop all the same.
+            let _ = writeln!(std::io::stdout(), "skein  | {line}");
         }
     });
 }
