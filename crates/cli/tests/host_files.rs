@@ -201,12 +201,12 @@ fn server(dir: &Path, port: u16) -> [String; 4] {
 }
 
 /// A leader that a busy machine keeps from its heartbeats is replaced, and its server is rebuilt if it was ahead of the others: while a file differs, that server
-/// rightly does not come back. So no leader is replaced here.
+/// rightly does not come back. So no leader is replaced where files change beside a server.
 const CALM: [&str; 2] = ["--election-timeout-ms", "5000"];
 
-fn start(place: Place, dir: &Path, port: u16) -> Cluster {
+fn start(place: Place, dir: &Path, port: u16, options: &[&str]) -> Cluster {
     let server = server(dir, port);
-    Cluster::start_in(place, port, &CALM, &server.each_ref().map(String::as_str))
+    Cluster::start_in(place, port, options, &server.each_ref().map(String::as_str))
 }
 
 fn place_with_files() -> (Place, PathBuf) {
@@ -268,7 +268,7 @@ fn assert_pinned(cluster: &Cluster, answers: &[String; 12], change: &Change) {
 fn between_starts() {
     let (place, dir) = place_with_files();
     let port = free_port();
-    let mut cluster = start(place, &dir, port);
+    let mut cluster = start(place, &dir, port, &[]);
     cluster.wait_ready();
     let answers = QUESTIONS.map(|question| cluster.ask(question));
     assert_eq!(answers[0], "1:old 2:new");
@@ -277,7 +277,7 @@ fn between_starts() {
         cluster.signal(Signal::SIGKILL);
         cluster.wait_end();
         (change.make)(&dir);
-        cluster = start(cluster.into_place(), &dir, port);
+        cluster = start(cluster.into_place(), &dir, port, &[]);
         cluster.wait_ready();
         assert_pinned(&cluster, &answers, change);
         (change.undo)(&dir);
@@ -290,7 +290,7 @@ fn between_starts() {
 fn without_a_base_a_changed_file_is_refused() {
     let (place, dir) = place_with_files();
     let port = free_port();
-    let mut cluster = start(place, &dir, port);
+    let mut cluster = start(place, &dir, port, &[]);
     cluster.wait_ready();
     for question in QUESTIONS {
         cluster.ask(question);
@@ -303,7 +303,7 @@ fn without_a_base_a_changed_file_is_refused() {
             fs::remove_dir_all(cluster.place.path(&format!("data/node-{id}/base"))).unwrap();
         }
         (change.make)(&dir);
-        cluster = start(cluster.into_place(), &dir, port);
+        cluster = start(cluster.into_place(), &dir, port, &[]);
         let code = cluster.wait_end();
         (change.undo)(&dir);
         let text = cluster.said();
@@ -311,7 +311,7 @@ fn without_a_base_a_changed_file_is_refused() {
         for word in change.words {
             assert!(text.contains(word), "'{word}' is not in: {text}");
         }
-        cluster = start(cluster.into_place(), &dir, port);
+        cluster = start(cluster.into_place(), &dir, port, &[]);
         cluster.wait_ready();
         assert_eq!(cluster.ask("rows"), "1:old 2:new");
     }
@@ -332,7 +332,7 @@ fn restart_follower(cluster: &Cluster) -> u64 {
 #[test]
 fn while_the_others_run() {
     let (place, dir) = place_with_files();
-    let cluster = start(place, &dir, free_port());
+    let cluster = start(place, &dir, free_port(), &CALM);
     cluster.wait_ready();
     let answers = QUESTIONS.map(|question| cluster.ask(question));
     wait_pinned(&cluster, &dir);
@@ -350,7 +350,7 @@ fn while_the_others_run() {
 #[test]
 fn a_file_that_changes_while_it_is_used() {
     let (place, dir) = place_with_files();
-    let cluster = start(place, &dir, free_port());
+    let cluster = start(place, &dir, free_port(), &CALM);
     cluster.wait_ready();
     let answers = QUESTIONS.map(|question| cluster.ask(question));
     wait_pinned(&cluster, &dir);
@@ -382,7 +382,7 @@ const USES: [(&str, &str); 9] = [
 #[test]
 fn nobody_gets_another_answer_after_a_change() {
     let (place, dir) = place_with_files();
-    let cluster = start(place, &dir, free_port());
+    let cluster = start(place, &dir, free_port(), &CALM);
     cluster.wait_ready();
     for question in QUESTIONS {
         cluster.ask(question);
@@ -408,7 +408,7 @@ fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
         fs::write(dir.join(name), "text\n").unwrap();
     }
     fs::hard_link(dir.join("linked"), dir.join("linked-too")).unwrap();
-    let cluster = start(place, &dir, free_port());
+    let cluster = start(place, &dir, free_port(), &CALM);
     cluster.wait_ready();
     let names = ["seed.db", "linked", "grown", "chosen", "there"];
     let number = |name: &str| cluster.ask(&format!("number {name}"));
@@ -449,7 +449,7 @@ fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
 #[test]
 fn a_leader_that_dies_before_the_server_has_started() {
     let (place, dir) = place_with_files();
-    let cluster = start(place, &dir, free_port());
+    let cluster = start(place, &dir, free_port(), &CALM);
     // Its server's findings are not agreed on, or only just: the next leader proposes them again.
     let pid = wait_for_or(
         "a leader",

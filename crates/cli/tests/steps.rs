@@ -126,7 +126,19 @@ impl Stage {
 
     /// All replicas are well again and alike, and this one has nothing of what it was doing.
     fn settle(&self, id: u64, step: &str) {
-        self.real.cluster.wait_status(0);
+        if self.compares {
+            self.real.cluster.wait_status(0);
+        } else {
+            // The passive replica leads meanwhile, and hands back, which ends connections.
+            wait_for_or(
+                &format!("the active replica to lead again after '{step}'"),
+                || self.real.cluster.evidence(),
+                || {
+                    let (status, code) = self.real.cluster.status();
+                    (code == Some(0) && status["leader"] == 1).then_some(())
+                },
+            );
+        }
         let dir = self.real.cluster.place.path(&format!("data/node-{id}/images"));
         let left = || -> Vec<String> {
             let names = fs::read_dir(&dir).into_iter().flatten().flatten();
