@@ -54,6 +54,8 @@ pub struct Head {
     pub files: u32,
     /// Where in the tables the names begin.
     pub names_at: u64,
+    /// The length of the auxiliary vector that the kernel gives a program; 0: an older version did not say.
+    pub vector_bytes: u64,
 }
 
 /// A file that the arena knows by the kernel's numbers, and a path where it is. Sorted by these numbers.

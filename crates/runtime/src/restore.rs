@@ -107,10 +107,7 @@ extern "C" fn restore_program(_: u32) -> ! {
         let t = Tables::get();
         let own = t.own();
         let program = t.program_of(own, true);
-        // The environment is behind the arguments and their number.
-        let begin = LOCAL.environment.load(Ordering::Relaxed) as u64;
-        let expected = program.map(|p| p.stack + 8 * (u64::from(p.counts[0]) + 2));
-        if expected != Some(begin) {
+        if !program.is_some_and(|program| program::has_its_place(&t, program)) {
             fail(58);
         }
         identity::ask(&t);

@@ -169,6 +169,12 @@ impl Image<'_> {
         let vector = fs::read(format!("/proc/{}/auxv", process.host_pid))
             .map_err(MemoryError::read("auxv"))?;
         let vector = words(&vector);
+        let vector_bytes = WORD * vector.len() as u64;
+        if ![0, vector_bytes].contains(&self.head.vector_bytes) {
+            let of = format!("executed {} through another program (binfmt_misc)", given.exe);
+            return refused(process, of);
+        }
+        self.head.vector_bytes = vector_bytes;
         let lowest = given.stack.saturating_sub(OTHERS_BYTES);
         let stack = words(&bytes(lowest, given.arguments[0] / WORD * WORD)?);
         let unclear = || malformed(format!("the begin of the stack of process {}", process.pid));

@@ -6,8 +6,10 @@
 use super::{RESTORE_AT, RESTORE_SPAN, Tables, fail, must};
 use crate::io::table;
 use crate::kernel::Kernel;
+use crate::local::LOCAL;
 use crate::sys::{self, args};
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 use skein_arena::restore::{FIRST_PROGRAM, Process, Program};
 
 const WORD: usize = size_of::<usize>();
@@ -55,6 +57,30 @@ pub(super) fn first_executed(k: &Kernel, t: &Tables) -> bool {
         let len = must(60, libc::SYS_readlink, args([link, own.as_mut_ptr() as usize, own.len()]));
         CStr::from_ptr(t.name(program.exe) as *const libc::c_char).to_bytes() != &own[..len]
     }
+}
+
+/// Whether the kernel has put what this program was given where it was in the server that the image is of. Kernels give auxiliary vectors of different lengths: what is before the vector may lie
+/// elsewhere, its end and all behind it do not.
+///
+/// # Safety
+/// The stack is as the kernel has made it.
+pub(super) unsafe fn has_its_place(t: &Tables, program: &Program) -> bool {
+    let begin = LOCAL.environment.load(Ordering::Relaxed) as usize;
+    // The environment is behind the arguments and their number.
+    let was = program.stack as usize + WORD * (program.counts[0] as usize + 2);
+    if t.head.vector_bytes == 0 {
+        return begin == was;
+    }
+    // The vector is behind the environment, and ends with a pair whose key is zero.
+    let mut vector = begin + WORD * (program.counts[1] as usize + 1);
+    // SAFETY: the caller's contract; it was executed with so many variables.
+    unsafe {
+        while (vector as *const u64).read() != libc::AT_NULL {
+            vector += 2 * WORD;
+        }
+    }
+    let end = was + WORD * (program.counts[1] as usize + 1) + t.head.vector_bytes as usize;
+    vector + 2 * WORD == end
 }
 
 /// Executes a program.
