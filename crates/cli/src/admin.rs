@@ -1,8 +1,8 @@
 //! Asks a node through its admin socket: HTTP over a UNIX socket, one request a connection. The time limit applies to each step: connecting, the
-//! answer's head, every piece of its body.
+//! answer's head, every piece of its body. A node on another host is asked through one of this host ([`Asked`]).
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -11,7 +11,10 @@ use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use skein_node::NodeStatus;
 use tokio::net::UnixStream;
+
+use crate::instance::NodeFiles;
 
 /// The largest answer: the hashes of the largest server's memory.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
@@ -40,6 +43,64 @@ impl std::fmt::Display for AdminError {
             Self::Refused(why) => write!(f, "{why}"),
             Self::Wrong(what) => write!(f, "its answer is not understood ({what})"),
         }
+    }
+}
+
+/// A replica's node, here or elsewhere.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The replica.
+    pub id: u64,
+    /// The socket of a node of this host.
+    socket: PathBuf,
+    /// What stands before each target: empty, or that the node of this host asks another one.
+    way: String,
+}
+
+impl Asked {
+    /// A node of this host.
+    pub fn here(node: &NodeFiles) -> Self {
+        Self { id: node.id, socket: node.admin.clone(), way: String::new() }
+    }
+
+    /// The node of a replica on another host, asked through this one.
+    pub fn through(node: &NodeFiles, id: u64) -> Self {
+        Self { id, socket: node.admin.clone(), way: format!("/at/{id}") }
+    }
+
+    /// As [`get`].
+    pub fn get(&self, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+        get(&self.socket, &(self.way.clone() + target), limit)
+    }
+
+    /// As [`post`].
+    pub fn post(&self, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+        post(&self.socket, &(self.way.clone() + target), limit)
+    }
+
+    /// As [`post_text`].
+    pub fn post_text(
+        &self,
+        target: &str,
+        text: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, AdminError> {
+        post_text(&self.socket, &(self.way.clone() + target), text, limit)
+    }
+
+    /// As [`post_json`].
+    pub fn post_json(
+        &self,
+        target: &str,
+        question: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, AdminError> {
+        post_json(&self.socket, &(self.way.clone() + target), question, limit)
+    }
+
+    /// Its status.
+    pub fn status(&self, limit: Duration) -> Result<NodeStatus, AdminError> {
+        serde_json::from_slice(&self.get("/status", limit)?).map_err(wrong)
     }
 }
 

@@ -13,11 +13,11 @@ use serde::Serialize;
 use skein_node::FilesStatus;
 use skein_sandbox::WrittenFile;
 
-use crate::admin::{self, AdminError};
+use crate::admin::{AdminError, Asked};
 use crate::args::FilesArgs;
 use crate::export::export;
 use crate::failure::Failure;
-use crate::instance::{self, NodeFiles};
+use crate::instance;
 use crate::output;
 use crate::standstill::{self, Verdict};
 use crate::status::state_of;
@@ -78,9 +78,9 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
 }
 
 /// Has the files of all servers read at one entry.
-fn compare(nodes: &[NodeFiles]) -> Vec<Answer> {
+fn compare(nodes: &[Asked]) -> Vec<Answer> {
     standstill::at_one_entry(nodes, |node, index| {
-        let body = admin::get(&node.admin, &format!("/files/{index}"), LIMIT)?;
+        let body = node.get(&format!("/files/{index}"), LIMIT)?;
         serde_json::from_slice(&body).map_err(|error| AdminError::Wrong(error.to_string()))
     })
 }
@@ -117,7 +117,7 @@ fn differing(answers: &[Answer]) -> Vec<String> {
     told.iter().filter(|(_, d)| differs(d)).map(|(path, _)| (*path).to_owned()).collect()
 }
 
-fn replica((node, answer): (&NodeFiles, Answer)) -> ReplicaFiles {
+fn replica((node, answer): (&Asked, Answer)) -> ReplicaFiles {
     let (index, problem, written) = match answer {
         Ok(status) => (Some(status.index), None, status.written),
         Err(why) => (None, Some(why), skein_sandbox::Written::default()),

@@ -1,4 +1,4 @@
-//! Holds all servers of this machine at one entry while they are compared.
+//! Holds all servers of a cluster at one entry while they are compared.
 //!
 //! A server that has timers never rests for long, and one that has got an entry may still be at work. So all are held for a moment, go on to one
 //! entry, and stand there. If that fails (a node does not answer, a replica is far behind), it is tried again until patience ends.
@@ -6,9 +6,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::admin::{self, AdminError};
+use crate::admin::{AdminError, Asked};
 use crate::instance::NodeFiles;
-use crate::run::poll;
 use skein_node::ReplicaState;
 
 /// The longest time of a node to answer that it holds its server.
@@ -22,16 +21,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub type Answer<T> = Result<T, String>;
 
 /// The nodes whose replicas have a server, or may have one: not those of a witness, nor of a passive replica that does not lead.
-pub fn with_servers(nodes: &[NodeFiles]) -> Vec<NodeFiles> {
-    let states = ask_all(nodes, |node| {
-        let status = poll::status(&node.admin, LIMIT_TO_HOLD).ok_or(AdminError::Silent)?;
-        Ok(status.replica.state)
-    });
+///
+/// Those of other hosts are among them: a node of this host that answers knows the members.
+pub fn with_servers(here: &[NodeFiles]) -> Vec<Asked> {
+    let mut nodes: Vec<Asked> = here.iter().map(Asked::here).collect();
+    let knows = |node: &NodeFiles| {
+        let members = Asked::here(node).status(LIMIT_TO_HOLD).ok()?.members;
+        (!members.is_empty()).then_some((node.clone(), members))
+    };
+    if let Some((node, members)) = here.iter().find_map(knows) {
+        let is_here = |id: u64| here.iter().any(|node| node.id == id);
+        let elsewhere = members.into_iter().filter(|member| member.votes && !is_here(member.id));
+        nodes.extend(elsewhere.map(|member| Asked::through(&node, member.id)));
+        nodes.sort_by_key(|node| node.id);
+    }
+    let states = ask_all(&nodes, |node| Ok(node.status(LIMIT_TO_HOLD)?.replica.state));
     let has_none = |state: &Answer<ReplicaState>| {
         matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
     };
-    let all = nodes.iter().zip(states);
-    all.filter(|(_, state)| !has_none(state)).map(|(node, _)| node.clone()).collect()
+    let all = nodes.into_iter().zip(states);
+    all.filter(|(_, state)| !has_none(state)).map(|(node, _)| node).collect()
 }
 
 /// Tries `compare` until its result is not `unclear`, or patience ends.
@@ -48,11 +57,11 @@ pub fn patiently<T>(mut compare: impl FnMut() -> T, unclear: impl Fn(&T) -> bool
 
 /// Holds all servers and asks each, by `ask`, for its data at the entry of the foremost server.
 pub fn at_one_entry<T: Send>(
-    nodes: &[NodeFiles],
-    ask: impl Fn(&NodeFiles, u64) -> Result<T, AdminError> + Sync,
+    nodes: &[Asked],
+    ask: impl Fn(&Asked, u64) -> Result<T, AdminError> + Sync,
 ) -> Vec<Answer<T>> {
     let held = ask_all(nodes, |node| {
-        let index = admin::post(&node.admin, "/hold", LIMIT_TO_HOLD)?;
+        let index = node.post("/hold", LIMIT_TO_HOLD)?;
         let index = String::from_utf8_lossy(&index).trim().parse::<u64>();
         index.map_err(|error| AdminError::Wrong(error.to_string()))
     });
@@ -67,14 +76,14 @@ pub fn at_one_entry<T: Send>(
 }
 
 /// Lets all servers go on.
-pub fn go_on(nodes: &[NodeFiles]) {
-    ask_all(nodes, |node| admin::post(&node.admin, "/go-on", LIMIT_TO_HOLD));
+pub fn go_on(nodes: &[Asked]) {
+    ask_all(nodes, |node| node.post("/go-on", LIMIT_TO_HOLD));
 }
 
 /// Asks all nodes at the same time.
 pub fn ask_all<T: Send>(
-    nodes: &[NodeFiles],
-    ask: impl Fn(&NodeFiles) -> Result<T, AdminError> + Sync,
+    nodes: &[Asked],
+    ask: impl Fn(&Asked) -> Result<T, AdminError> + Sync,
 ) -> Vec<Answer<T>> {
     let ask = |node| ask(node).map_err(|error| error.to_string());
     thread::scope(|scope| {

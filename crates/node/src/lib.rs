@@ -18,6 +18,7 @@ pub mod node;
 pub mod place;
 pub mod processor;
 pub mod reactor;
+pub mod relay;
 pub mod replay;
 pub mod rolling;
 pub mod server;

@@ -1,6 +1,6 @@
 //! Puts a node together and runs it.
 
-use crate::admin::{About, Admin};
+use crate::admin::{About, Admin, Work};
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
@@ -139,8 +139,7 @@ impl Node {
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
         say_of_members(&config, &consensus);
         let about = About {
-            cluster_id: cluster.to_string(),
-            trusts_network: config.key_file.is_some() || config.trust_network,
+            config: Arc::new(config.clone()),
             base: launcher.base().map(|(base, _)| base),
             other_runtime: Arc::default(),
         };
@@ -179,13 +178,15 @@ impl Node {
     pub fn serve(mut self) -> Result<ExitReason, NodeError> {
         let (forward, clients) = tokio::sync::mpsc::unbounded_channel();
         self.reactor.attach_forwarder(forward);
+        let (requests, asked) = tokio::sync::mpsc::unbounded_channel();
+        self.reactor.attach_admin(requests);
         let _admin = Admin::start(
             &self.admin_path,
             self.metrics_at,
             self.mailbox(),
             self.metrics(),
             (self.images.clone(), self.about.clone()),
-            clients,
+            Work { clients, asked },
         )?;
         self.reactor.run()
     }

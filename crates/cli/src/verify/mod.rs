@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 use skein_node::memory::{MAX_LOOKED_AT, MAX_SHOWN, Page, PageAt, Question};
 use skein_node::{MemoryStatus, NodeStatus, ReplicaState};
 
-use crate::admin::{self, AdminError};
+use crate::admin::{AdminError, Asked};
 use crate::args::VerifyArgs;
 use crate::failure::{EXIT_USAGE, Failure};
-use crate::instance::{self, NodeFiles};
+use crate::instance;
 use crate::output;
 use crate::standstill::{self, Answer, Verdict};
 use crate::status::state_of;
@@ -59,9 +59,9 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
     let state = state_of(&instance)?;
     let nodes = standstill::with_servers(&state.nodes);
     if nodes.len() < 2 {
-        let why = "fewer than two of its replicas on this machine have a server: there is nothing to compare with";
+        let why = "fewer than two of its replicas have a server: there is nothing to compare with";
         let what = format!("cluster {}", state.name);
-        let hint = "verify a cluster with two active replicas on one machine";
+        let hint = "verify a cluster with two active replicas";
         return Err(Failure::new(what, why, hint).with_code(EXIT_USAGE));
     }
     let mut outcome = at_a_standstill(&nodes, args.repair);
@@ -79,12 +79,12 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
 }
 
 /// Holds all servers, compares them, repairs if that is wanted, and lets them go on.
-fn at_a_standstill(nodes: &[NodeFiles], repairs: bool) -> Outcome {
+fn at_a_standstill(nodes: &[Asked], repairs: bool) -> Outcome {
     standstill::patiently(
         || {
             let leader = if repairs { leader(nodes) } else { 0 };
             let answers = standstill::at_one_entry(nodes, |node, index| {
-                parsed(&admin::get(&node.admin, &format!("/memory/{index}"), LIMIT)?)
+                parsed(&node.get(&format!("/memory/{index}"), LIMIT)?)
             });
             let mut outcome = judged(nodes, answers);
             if repairs && outcome.verdict == Verdict::Differ {
@@ -95,7 +95,7 @@ fn at_a_standstill(nodes: &[NodeFiles], repairs: bool) -> Outcome {
             {
                 let equal = format!("/equal/{}", first.index);
                 // One that does not hear it gives up more images at the next difference.
-                standstill::ask_all(nodes, |node| admin::post(&node.admin, &equal, LIMIT));
+                standstill::ask_all(nodes, |node| node.post(&equal, LIMIT));
             }
             standstill::go_on(nodes);
             outcome
@@ -105,32 +105,30 @@ fn at_a_standstill(nodes: &[NodeFiles], repairs: bool) -> Outcome {
 }
 
 /// Which one of these leads; the first if that is unknown.
-fn leader(nodes: &[NodeFiles]) -> usize {
-    let leads = |node: &NodeFiles| {
-        status(node).is_some_and(|status| status.leader == Some(status.replica.id))
-    };
+fn leader(nodes: &[Asked]) -> usize {
+    let leads =
+        |node: &Asked| status(node).is_some_and(|status| status.leader == Some(status.replica.id));
     nodes.iter().position(leads).unwrap_or(0)
 }
 
-fn status(node: &NodeFiles) -> Option<NodeStatus> {
-    parsed(&admin::get(&node.admin, "/status", LIMIT).ok()?).ok()
+fn status(node: &Asked) -> Option<NodeStatus> {
+    node.status(LIMIT).ok()
 }
 
 /// Repairs what can be while all stand, and compares once more.
-fn repair(nodes: &[NodeFiles], outcome: &mut Outcome, leader: usize) {
+fn repair(nodes: &[Asked], outcome: &mut Outcome, leader: usize) {
     let Some(Ok(first)) = outcome.answers.first() else { return };
     let index = first.index;
     let model = outcome.found.model(nodes.len(), leader);
     let mut repairs = repair::repair(nodes, &outcome.found, model);
     let again = format!("/memory/{index}/again");
-    let answers = standstill::ask_all(nodes, |node| {
-        parsed::<MemoryStatus>(&admin::get(&node.admin, &again, LIMIT)?)
-    });
+    let answers =
+        standstill::ask_all(nodes, |node| parsed::<MemoryStatus>(&node.get(&again, LIMIT)?));
     let after = judged(nodes, answers);
     // What was written into a server is told even when it is to be rebuilt: images of it are not to be trusted.
     for node in nodes {
         let what = repairs.iter().find(|r| r.id == node.id).map(Repair::what).unwrap_or_default();
-        let told = admin::post_text(&node.admin, &format!("/repaired/{index}"), &what, LIMIT);
+        let told = node.post_text(&format!("/repaired/{index}"), &what, LIMIT);
         let repair = repairs.iter_mut().find(|repair| repair.id == node.id);
         if let (Err(error), Some(repair)) = (told, repair) {
             repair.rebuilt.get_or_insert(error.to_string());
@@ -158,16 +156,16 @@ fn repair(nodes: &[NodeFiles], outcome: &mut Outcome, leader: usize) {
 }
 
 /// Has the servers that could not be repaired rebuilt, and waits until they are in step; false if there are none, or they were not in time.
-fn rebuild(nodes: &[NodeFiles], repairs: &[Repair]) -> bool {
-    let of = |node: &NodeFiles| repairs.iter().find(|r| r.id == node.id)?.rebuilt.clone();
+fn rebuild(nodes: &[Asked], repairs: &[Repair]) -> bool {
+    let of = |node: &Asked| repairs.iter().find(|r| r.id == node.id)?.rebuilt.clone();
     let all: Vec<_> = nodes.iter().filter_map(|node| Some((node, of(node)?))).collect();
     let begun = Instant::now();
     for (node, why) in &all {
-        if admin::post_text(&node.admin, "/rebuild", why, LIMIT).is_err() {
+        if node.post_text("/rebuild", why, LIMIT).is_err() {
             return false;
         }
     }
-    let runs = |node: &NodeFiles| {
+    let runs = |node: &Asked| {
         status(node).is_some_and(|status| status.replica.state == ReplicaState::Running)
     };
     while !all.iter().all(|(node, _)| runs(node)) {
@@ -180,7 +178,7 @@ fn rebuild(nodes: &[NodeFiles], repairs: &[Repair]) -> bool {
 }
 
 /// The result of these answers.
-fn judged(nodes: &[NodeFiles], answers: Vec<Answer<MemoryStatus>>) -> Outcome {
+fn judged(nodes: &[Asked], answers: Vec<Answer<MemoryStatus>>) -> Outcome {
     let (found, shown) = (Comparison::default(), Vec::new());
     let (verdict, repairs) = (Verdict::Incomparable, Vec::new());
     let mut outcome = Outcome { answers, verdict, found, shown, repairs };
@@ -212,7 +210,7 @@ fn comparable(answers: &[Answer<MemoryStatus>]) -> Option<Vec<&MemoryStatus>> {
 type Closer = Result<Vec<Vec<Page>>, Vec<Option<String>>>;
 
 /// Looks at the doubtful pages: they differ, or not.
-fn look_closer(nodes: &[NodeFiles], found: &mut Comparison) -> Closer {
+fn look_closer(nodes: &[Asked], found: &mut Comparison) -> Closer {
     let mut doubtful = std::mem::take(&mut found.doubtful);
     let unlooked = doubtful.split_off(doubtful.len().min(MAX_DOUBTFUL));
     for pages in doubtful.chunks(MAX_LOOKED_AT) {
@@ -234,14 +232,14 @@ fn look_closer(nodes: &[NodeFiles], found: &mut Comparison) -> Closer {
 
 /// For each page, each replica's bytes.
 fn look(
-    nodes: &[NodeFiles],
+    nodes: &[Asked],
     contents: bool,
     pages: &[PageAt],
 ) -> Result<Vec<Vec<Page>>, Vec<Option<String>>> {
     let question = Question { contents, pages: pages.to_vec() };
     let question = serde_json::to_string(&question).expect("plain structs are valid JSON");
     let answers = standstill::ask_all(nodes, |node| {
-        let body = admin::post_json(&node.admin, "/memory/look", &question, LIMIT)?;
+        let body = node.post_json("/memory/look", &question, LIMIT)?;
         let found = parsed::<Vec<Page>>(&body)?;
         match found.len() == pages.len() {
             true => Ok(found),

@@ -8,8 +8,7 @@ use skein_node::{FileAnswer, FileQuestion};
 
 use super::compare::{Comparison, Files, Place};
 use super::{LIMIT, parsed};
-use crate::admin::{self, AdminError};
-use crate::instance::NodeFiles;
+use crate::admin::{AdminError, Asked};
 
 /// The most pages that are repaired in a server: 256 MiB of them. Beyond that an image is cheaper.
 const MAX_PAGES: usize = 64 << 10;
@@ -55,7 +54,7 @@ impl Repair {
 }
 
 /// Repairs all replicas that differ from the model, as far as that can be done while they stand.
-pub fn repair(nodes: &[NodeFiles], found: &Comparison, model: usize) -> Vec<Repair> {
+pub fn repair(nodes: &[Asked], found: &Comparison, model: usize) -> Vec<Repair> {
     let others = (0..nodes.len()).filter(|n| *n != model);
     let repairs = others.map(|n| {
         let (id, from) = (nodes[n].id, nodes[model].id);
@@ -91,7 +90,7 @@ fn differs_in_structure(found: &Comparison, model: usize, other: usize) -> Optio
 }
 
 fn in_place(
-    nodes: &[NodeFiles],
+    nodes: &[Asked],
     found: &Comparison,
     (model, other): (usize, usize),
     repair: &mut Repair,
@@ -120,9 +119,9 @@ fn in_place(
     Ok(())
 }
 
-fn pages(from: &NodeFiles, to: &NodeFiles, at: &[PageAt]) -> Result<(), AdminError> {
+fn pages(from: &Asked, to: &Asked, at: &[PageAt]) -> Result<(), AdminError> {
     let question = json(&Question { contents: true, pages: at.to_vec() });
-    let answer = admin::post_json(&from.admin, "/memory/look", &question, LIMIT)?;
+    let answer = from.post_json("/memory/look", &question, LIMIT)?;
     let found: Vec<Page> = parsed(&answer)?;
     let pages =
         at.iter().zip(found).map(|(at, page)| PageContents { at: *at, contents: page.contents });
@@ -130,14 +129,14 @@ fn pages(from: &NodeFiles, to: &NodeFiles, at: &[PageAt]) -> Result<(), AdminErr
     if pages.len() != at.len() || pages.iter().any(|page| page.contents.is_empty()) {
         return Err(AdminError::Wrong("a page is missing".into()));
     }
-    admin::post_json(&to.admin, "/memory/repair", &json(&pages), LIMIT).map(drop)
+    to.post_json("/memory/repair", &json(&pages), LIMIT).map(drop)
 }
 
 /// Answers the number of pieces, at least 1: its length is set, too.
-fn one_file(from: &NodeFiles, to: &NodeFiles, path: &str) -> Result<usize, AdminError> {
-    let look = |node: &NodeFiles, pieces: &[u64]| {
+fn one_file(from: &Asked, to: &Asked, path: &str) -> Result<usize, AdminError> {
+    let look = |node: &Asked, pieces: &[u64]| {
         let question = FileQuestion { path: path.to_owned(), pieces: pieces.to_vec() };
-        let answer = admin::post_json(&node.admin, "/files/look", &json(&question), LIMIT)?;
+        let answer = node.post_json("/files/look", &json(&question), LIMIT)?;
         parsed::<FileAnswer>(&answer)
     };
     let (right, wrong) = (look(from, &[])?.extents, look(to, &[])?.extents);
@@ -154,7 +153,7 @@ fn one_file(from: &NodeFiles, to: &NodeFiles, path: &str) -> Result<usize, Admin
         let mut extents = right.clone();
         extents.hashes.clear();
         let answer = FileAnswer { path: path.to_owned(), extents, pieces };
-        admin::post_json(&to.admin, "/files/repair", &json(&answer), LIMIT)
+        to.post_json("/files/repair", &json(&answer), LIMIT)
     };
     if numbers.is_empty() {
         write(Vec::new())?;

@@ -6,7 +6,7 @@ use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing, b
 use super::Outcome;
 use super::compare::{Files, Structure};
 use super::repair::Repair;
-use crate::instance::NodeFiles;
+use crate::admin::Asked;
 use crate::standstill::{self, Verdict};
 
 /// The least number of equal bytes between two places of a page that differ.
@@ -74,8 +74,8 @@ struct Difference {
 
 impl Report {
     /// Made from the result.
-    pub fn new(name: &str, nodes: &[NodeFiles], outcome: &Outcome) -> Self {
-        let replica = |(node, answer): (&NodeFiles, &Result<skein_node::MemoryStatus, String>)| {
+    pub fn new(name: &str, nodes: &[Asked], outcome: &Outcome) -> Self {
+        let replica = |(node, answer): (&Asked, &Result<skein_node::MemoryStatus, String>)| {
             let status = answer.as_ref().ok();
             let processes = status.map_or(&[][..], |status| &status.survey.processes);
             Replica {

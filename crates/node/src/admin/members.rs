@@ -6,6 +6,7 @@ use crate::transport::Address;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use skein_log::ClusterId;
 use skein_replica::members::{Answer, Request, Step, Wanted};
 use skein_replica::replica::Command;
 
@@ -13,7 +14,7 @@ use skein_replica::replica::Command;
 pub(super) async fn list(State(shared): State<Shared>) -> Result<Json<MembersStatus>, Response> {
     let status = ask(&shared.mailbox, Command::Status).await?;
     Ok(Json(MembersStatus {
-        cluster_id: shared.about.cluster_id,
+        cluster_id: ClusterId(shared.about.config.cluster()).to_string(),
         leader: status.leader,
         members: status.members,
     }))
@@ -25,7 +26,7 @@ pub(super) async fn change(
     Json(request): Json<Request>,
 ) -> Result<Json<Answer>, Response> {
     if let Wanted::Add { address, .. } | Wanted::Replace { address, .. } = &request.wanted
-        && let Err(why) = usable(address, shared.about.trusts_network)
+        && let Err(why) = usable(address, shared.about.config.trusts_network())
     {
         return Ok(Json(Answer::new(Step::Refused, why)));
     }

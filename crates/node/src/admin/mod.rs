@@ -15,6 +15,7 @@
 //! POST /equal/ENTRY             all servers were found equal at this entry
 //! POST /rebuild                 the server differs in what cannot be repaired, which the body says: it is built again
 //! POST /go-on                   the held server goes on
+//! GET, POST /at/REPLICA/...     one of the above, but /metrics, of another member
 //! POST /images                  takes an image of the server; answers Checkpointed as JSON
 //! GET  /images                  ImagesListed as JSON
 //! GET  /images/ENTRY/verified   reads an image to its end
@@ -33,22 +34,26 @@
 
 mod images;
 mod members;
+mod relay;
 mod repair;
 mod standstill;
 pub mod upgrade;
 
 use crate::base::Base;
 use crate::base::runtime::Other;
+use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
 use crate::images::Store;
 use crate::reactor::Mailbox;
+use crate::relay::Asked;
 use crate::status::NodeStatus;
+use crate::transport::Address;
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Command, Inbox};
@@ -77,14 +82,21 @@ struct Shared {
 /// What the interface knows of its node's configuration.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// The cluster's id, 32 hexadecimal digits.
-    pub cluster_id: String,
-    /// Whether nodes on other machines may be spoken to.
-    pub trusts_network: bool,
+    /// Itself.
+    pub config: Arc<NodeConfig>,
     /// What the server has used of its host.
     pub base: Option<Arc<Base>>,
     /// Whether that has the runtime of another Skein.
     pub other_runtime: Arc<Other>,
+}
+
+/// What the interface's thread is given by the reactor's.
+#[derive(Debug)]
+pub struct Work {
+    /// Clients to be forwarded to the leader.
+    pub clients: mpsc::UnboundedReceiver<Forward>,
+    /// Questions of other members.
+    pub asked: mpsc::UnboundedReceiver<Asked>,
 }
 
 /// The admin interface; when dropped, it ends and its socket is removed.
@@ -106,7 +118,7 @@ impl Admin {
         mailbox: Mailbox,
         metrics: Arc<Metrics>,
         (images, about): (Store, About),
-        clients: mpsc::UnboundedReceiver<Forward>,
+        work: Work,
     ) -> Result<Self, NodeError> {
         let unix = unix_socket(path)?;
         let tcp = match metrics_at {
@@ -121,7 +133,7 @@ impl Admin {
         let shared = Shared { mailbox, metrics, images, about };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
-            .spawn(move || runtime.block_on(serve(unix, tcp, shared, clients, ended)))
+            .spawn(move || runtime.block_on(serve(unix, tcp, shared, work, ended)))
             .map_err(NodeError::system("start the admin interface"))?;
         Ok(Self { end: Some(end), thread: Some(thread), path: path.to_owned() })
     }
@@ -162,13 +174,13 @@ async fn serve(
     unix: std::os::unix::net::UnixListener,
     tcp: Option<std::net::TcpListener>,
     shared: Shared,
-    clients: mpsc::UnboundedReceiver<Forward>,
+    work: Work,
     ended: oneshot::Receiver<()>,
 ) {
     let metrics_only = Router::new().route("/metrics", get(metrics)).with_state(shared.clone());
-    let all = Router::new()
+    // What other members may ask, too.
+    let of_members = Router::new()
         .route("/status", get(status))
-        .route("/metrics", get(metrics))
         .route("/hold", post(standstill::hold))
         .route("/files/{entry}", get(standstill::files))
         .route("/memory/{entry}", get(standstill::memory))
@@ -180,7 +192,11 @@ async fn serve(
         .route("/repaired/{entry}", post(repair::done))
         .route("/equal/{entry}", post(repair::equal))
         .route("/rebuild", post(repair::rebuild))
-        .route("/go-on", post(standstill::go_on))
+        .route("/go-on", post(standstill::go_on));
+    let all = of_members
+        .clone()
+        .route("/metrics", get(metrics))
+        .route("/at/{replica}/{*target}", any(relay::pass))
         .route("/images", get(images::list).post(images::take))
         .route("/images/{entry}/verified", get(images::verify))
         .route("/images/{entry}/remove", post(images::remove))
@@ -190,7 +206,8 @@ async fn serve(
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))
         .route("/transfer/{to}", post(transfer_to))
-        .with_state(shared);
+        .with_state(shared.clone());
+    let of_members = of_members.with_state(shared);
     let over_unix = async {
         match tokio::net::UnixListener::from_std(unix) {
             Ok(listener) => report(axum::serve(listener, all).into_future()).await,
@@ -204,8 +221,10 @@ async fn serve(
             None => {}
         }
     };
+    let forwarding = forward::run(work.clients, MAX_FORWARDED);
+    let answering = relay::answer_all(work.asked, of_members);
     tokio::select! {
-        _ = async { tokio::join!(over_unix, over_tcp, forward::run(clients, MAX_FORWARDED)) } => {}
+        _ = async { tokio::join!(over_unix, over_tcp, forwarding, answering) } => {}
         _ = ended => {}
     }
 }
@@ -240,6 +259,17 @@ async fn ask_long<T>(
         }
         Err(_) => Err((StatusCode::GATEWAY_TIMEOUT, "the node does not answer\n").into_response()),
     }
+}
+
+/// The other members that a status names, or those of the configuration, and their addresses.
+fn others(config: &NodeConfig, status: &NodeStatus) -> Vec<(u64, Address)> {
+    let all: Vec<(u64, Address)> = if status.members.is_empty() {
+        config.peers.iter().map(|peer| (peer.id, peer.address.clone())).collect()
+    } else {
+        let known = status.members.iter();
+        known.filter_map(|member| Some((member.id, member.address.parse().ok()?))).collect()
+    };
+    all.into_iter().filter(|(id, _)| *id != config.id).collect()
 }
 
 async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Response> {

@@ -1,10 +1,9 @@
 //! An upgrade of the server: its base is made here, the others get it, then the log says it.
 
-use super::{Shared, ask, ask_long};
+use super::{Shared, ask, ask_long, others};
 use crate::base::stage::{Change, Staged};
 use crate::base::{Base, fetch};
 use crate::config::{Isolation, NodeConfig};
-use crate::transport::Address;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -124,13 +123,7 @@ fn stage_elsewhere(
     staged: &Staged,
     status: &NodeStatus,
 ) -> Result<(), String> {
-    let others: Vec<(u64, Address)> = if status.members.is_empty() {
-        config.peers.iter().map(|peer| (peer.id, peer.address.clone())).collect()
-    } else {
-        let known = status.members.iter();
-        known.filter_map(|member| Some((member.id, member.address.parse().ok()?))).collect()
-    };
-    let others: Vec<_> = others.into_iter().filter(|(id, _)| *id != config.id).collect();
+    let others = others(config, status);
     let (all, mut have) = (others.len() + 1, 1);
     let until = Instant::now() + STAGED_WITHIN;
     for (id, address) in others {

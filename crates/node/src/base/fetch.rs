@@ -7,28 +7,28 @@
 
 use super::index::Index;
 use super::store::Digest;
-use super::wire::{self, Answer, PART_BYTES, Question, What, Wire};
+use super::wire::{Answer, Question, What};
 use super::{Base, failed};
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::transport::Address;
+use crate::transport::wire::{BASE, PART_BYTES, Turns, Wire};
 use skein_log::ClusterId;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{Builder, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// While contents are lost, and no other replica can be reached, it is tried so long: they may be starting, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The pause before the next round of asking.
 const PAUSE: Duration = Duration::from_millis(200);
-/// As many replicas are served at a time; others ask again.
-const SERVED_MAX: usize = 16;
+/// Others ask again.
+static TURNS: Turns = Turns::new(16);
 /// A longer index is not taken: 64 MiB.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
@@ -101,10 +101,10 @@ pub fn stage_at(
     digest: Digest,
     until: Instant,
 ) -> Result<bool, String> {
-    let key = wire::key(config).map_err(|error| error.to_string())?;
+    let key = config.key().map_err(|error| error.to_string())?;
     let mut reached = false;
     loop {
-        let connected = Wire::connect(address, key.as_ref(), ClusterId(config.cluster()));
+        let connected = Wire::connect(BASE, address, key.as_ref(), ClusterId(config.cluster()));
         let answer = connected.and_then(|mut wire| {
             reached = true;
             wire.send(&Question { what: What::Stage(digest), from: 0 }.encode())?;
@@ -147,10 +147,10 @@ fn ask_all(
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
 ) -> Result<Came, NodeError> {
     let mut came = Came::Nobody;
-    let key = wire::key(config)?;
+    let key = config.key()?;
     let rate = config.checkpoint.fetch_bytes_per_s;
     for (peer, address) in base.others(config) {
-        let connected = Wire::connect(&address, key.as_ref(), ClusterId(config.cluster()));
+        let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
         let filled = connected.and_then(|wire| Fetch { wire, base, rate, index }.all(&mut lost));
         match filled {
             Ok(0) => came = Came::Nothing,
@@ -272,9 +272,7 @@ impl Fetch<'_> {
 /// # Errors
 /// No thread can be made.
 pub fn serve(base: Arc<Base>, mut wire: Wire, first: Vec<u8>) -> io::Result<()> {
-    let turn = Turn::take().ok_or_else(|| io::Error::other("too many ask at a time"))?;
-    let answer = move || {
-        let _turn = turn;
+    TURNS.serve("skein-base-out", move || {
         let mut index = None;
         let mut question = first;
         loop {
@@ -285,30 +283,7 @@ pub fn serve(base: Arc<Base>, mut wire: Wire, first: Vec<u8>) -> io::Result<()> 
             let Ok(next) = next else { return };
             question = next;
         }
-    };
-    Builder::new().name("skein-base-out".into()).spawn(answer).map(drop)
-}
-
-/// The right to be served.
-struct Turn;
-
-/// How many are served now.
-static SERVED: AtomicUsize = AtomicUsize::new(0);
-
-impl Turn {
-    fn take() -> Option<Self> {
-        let turn = (SERVED.fetch_add(1, Ordering::Relaxed) < SERVED_MAX).then_some(Self);
-        if turn.is_none() {
-            SERVED.fetch_sub(1, Ordering::Relaxed);
-        }
-        turn
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        SERVED.fetch_sub(1, Ordering::Relaxed);
-    }
+    })
 }
 
 impl Base {
@@ -398,11 +373,11 @@ mod tests {
                         std::thread::yield_now();
                     };
                     let sealer = Sealer::new(None, CLUSTER, false, &mut Vec::new());
-                    let mut wire = Wire::over(stream, sealer, Decoder::new(CLUSTER), CLUSTER);
+                    let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(CLUSTER), CLUSTER);
                     let first = wire.receive().unwrap();
                     serve(base, wire, first).unwrap();
                 });
-                let wire = Wire::connect(&address, None, CLUSTER).unwrap();
+                let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
                 Fetch { wire, base: &lacks, rate: u64::MAX, index: What::Index }
                     .all(&mut lacks.lost().unwrap())
             })

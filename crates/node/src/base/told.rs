@@ -4,9 +4,10 @@
 
 use super::Base;
 use super::edition::Commands;
-use super::wire::{self, Answer, Question, What, Wire};
+use super::wire::{Answer, Question, What};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::transport::wire::{BASE, Wire};
 use skein_log::ClusterId;
 use std::io;
 
@@ -15,10 +16,11 @@ use std::io;
 /// # Errors
 /// The key cannot be read.
 pub fn commands(config: &NodeConfig) -> Result<Option<Commands>, NodeError> {
-    let key = wire::key(config)?;
+    let key = config.key()?;
     let mut newest: Option<Commands> = None;
     for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
-        let connected = Wire::connect(&peer.address, key.as_ref(), ClusterId(config.cluster()));
+        let connected =
+            Wire::connect(BASE, &peer.address, key.as_ref(), ClusterId(config.cluster()));
         match connected.and_then(ask) {
             Ok(Some(told)) if newest.as_ref().is_none_or(|newest| newest.number < told.number) => {
                 newest = Some(told);

@@ -28,10 +28,11 @@ use crate::config::{Kind, NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::images::Store;
+use crate::relay::Asked;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
 use crate::timer::Timer;
-use crate::transport::{self, Key};
+use crate::transport;
 use datagrams::Datagrams;
 use forwarding::Forwarding;
 use images::ImageWork;
@@ -141,10 +142,7 @@ impl Reactor {
         let mailbox = Mailbox { sender, waker: Arc::new(waker) };
         let timer = Timer::new(sources.urgent(), TIMER)?;
         let address = config.listen_address().expect("a checked configuration lists this replica");
-        let key = config.key_file.as_ref().map(|path| {
-            Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error })
-        });
-        let key = key.transpose()?;
+        let key = config.key()?;
         let listen = |error| NodeError::Listen { address: address.clone(), error };
         let listener = transport::listen(&address).map_err(listen)?;
         let base = launcher.base().filter(|_| images.is_some());
@@ -217,6 +215,11 @@ impl Reactor {
     #[must_use]
     pub fn mailbox(&self) -> Mailbox {
         self.replica.env.mailbox.clone()
+    }
+
+    /// Sets the channel to the thread that answers what other members ask the admin interface.
+    pub fn attach_admin(&mut self, requests: UnboundedSender<Asked>) {
+        self.replica.env.peers.admin = Some(requests);
     }
 
     /// Sets the channel to the thread that forwards clients to the leader.

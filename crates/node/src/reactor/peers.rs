@@ -17,11 +17,12 @@
 //!
 //! Messages that cannot be sent at once are queued up to a bound and then dropped: consensus copes with lost messages.
 
-use crate::base::wire::{self, Wire};
 use crate::base::{Base, fetch};
 use crate::reactor::claims::{Claim, Claims, Judged};
 use crate::reactor::link::{Link, Side};
+use crate::relay::{self, Asked};
 use crate::transport::channel::Sealer;
+use crate::transport::wire::{self, Wire};
 use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -35,6 +36,7 @@ use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -67,6 +69,8 @@ struct Dialer {
 pub struct Peers {
     /// What replicas without a base are given.
     pub base: Option<Arc<Base>>,
+    /// The thread that answers what other members ask the admin interface.
+    pub admin: Option<UnboundedSender<Asked>>,
     cluster: ClusterId,
     hello: Hello,
     members: Vec<ReplicaId>,
@@ -111,6 +115,7 @@ impl Peers {
     ) -> Self {
         Self {
             base: None,
+            admin: None,
             cluster,
             hello,
             members: Vec::new(),
@@ -495,9 +500,9 @@ impl Peers {
                 events.push(PeerEvent::Frame(peer, frame.kind, frame.payload.to_vec()));
                 continue;
             }
-            if frame.kind == wire::KIND && link.side == Side::Accepted {
-                let question = frame.payload.to_vec();
-                self.give_base(serial, question);
+            if matches!(frame.kind, wire::BASE | wire::ADMIN) && link.side == Side::Accepted {
+                let (kind, question) = (frame.kind, frame.payload.to_vec());
+                self.let_answer(serial, kind, question);
                 return true;
             }
             let hello = if frame.kind == frame::KIND_HELLO {
@@ -528,12 +533,17 @@ impl Peers {
         true
     }
 
-    /// The other side has no base yet, or a damaged one: a thread of its own answers it from here on.
-    fn give_base(&mut self, serial: usize, question: Vec<u8>) {
-        let (Some(link), Some(base)) = (self.links.remove(&serial), &self.base) else { return };
-        let wire = Wire::over(link.stream, link.sealer, link.decoder, self.cluster);
-        if let Err(error) = fetch::serve(base.clone(), wire, question) {
-            tracing::warn!(event = "base_not_given", %error);
+    /// The other side asks instead of taking part, such as one that has no base yet: a thread of its own answers it from here on.
+    fn let_answer(&mut self, serial: usize, kind: u8, question: Vec<u8>) {
+        let Some(link) = self.links.remove(&serial) else { return };
+        let wire = Wire::over(kind, link.stream, link.sealer, link.decoder, self.cluster);
+        let answers = match (kind, &self.base, &self.admin) {
+            (wire::BASE, Some(base), _) => fetch::serve(base.clone(), wire, question),
+            (wire::ADMIN, _, Some(admin)) => relay::serve(admin.clone(), wire, question),
+            _ => Ok(()),
+        };
+        if let Err(error) = answers {
+            tracing::warn!(event = "question_not_answered", kind, %error);
         }
     }
 

@@ -12,6 +12,7 @@ pub mod channel;
 pub mod key;
 mod tcp;
 mod unix;
+pub mod wire;
 
 pub use address::Address;
 pub use key::Key;
