@@ -2,11 +2,9 @@
 //!
 //! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
 
-use crate::error::NodeError;
 use crate::processor;
 pub use crate::rolling::LogFiles;
 pub use crate::transport::Address;
-use crate::transport::Key;
 use serde::{Deserialize, Serialize};
 pub use skein_model::Interface;
 use skein_model::{ReplicaId, limits};
@@ -362,17 +360,6 @@ impl NodeConfig {
     fn parsed_cluster_id(&self) -> Option<u128> {
         let text = self.cluster_id.as_ref()?;
         (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()
-    }
-
-    /// The key that all nodes have, if one is configured.
-    ///
-    /// # Errors
-    /// Its file cannot be read, is open to others, or is malformed.
-    pub fn key(&self) -> Result<Option<Key>, NodeError> {
-        let read = |path: &PathBuf| {
-            Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error })
-        };
-        self.key_file.as_ref().map(read).transpose()
     }
 
     /// Whether nodes on other machines may be spoken to.

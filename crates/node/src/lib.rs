@@ -13,6 +13,7 @@ pub mod error;
 pub mod forward;
 pub mod images;
 pub mod import;
+pub mod key;
 pub mod memory;
 pub mod node;
 pub mod place;

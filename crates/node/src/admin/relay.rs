@@ -2,6 +2,7 @@
 
 use super::standstill::conflict;
 use super::{Shared, ask, others};
+use crate::key;
 use crate::relay::{self, ANSWER_BYTES_MAX, Answer, Asked, Question};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -35,7 +36,7 @@ pub(super) async fn pass(
         body: body.into(),
     };
     let asked = move || {
-        let key = config.key().map_err(|error| error.to_string())?;
+        let key = key::configured(&config).map_err(|error| error.to_string())?;
         relay::ask(&address, key.as_ref(), ClusterId(config.cluster()), question)
             .map_err(|error| format!("its node at {address} cannot be asked from here: {error}"))
     };

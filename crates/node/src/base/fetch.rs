@@ -12,6 +12,7 @@ use super::{Base, failed};
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::key;
 use crate::transport::Address;
 use crate::transport::wire::{BASE, PART_BYTES, Turns, Wire};
 use skein_log::ClusterId;
@@ -101,7 +102,7 @@ pub fn stage_at(
     digest: Digest,
     until: Instant,
 ) -> Result<bool, String> {
-    let key = config.key().map_err(|error| error.to_string())?;
+    let key = key::configured(config).map_err(|error| error.to_string())?;
     let mut reached = false;
     loop {
         let connected = Wire::connect(BASE, address, key.as_ref(), ClusterId(config.cluster()));
@@ -147,7 +148,7 @@ fn ask_all(
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
 ) -> Result<Came, NodeError> {
     let mut came = Came::Nobody;
-    let key = config.key()?;
+    let key = key::configured(config)?;
     let rate = config.checkpoint.fetch_bytes_per_s;
     for (peer, address) in base.others(config) {
         let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));

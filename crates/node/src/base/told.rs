@@ -7,6 +7,7 @@ use super::edition::Commands;
 use super::wire::{Answer, Question, What};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::key;
 use crate::transport::wire::{BASE, Wire};
 use skein_log::ClusterId;
 use std::io;
@@ -16,7 +17,7 @@ use std::io;
 /// # Errors
 /// The key cannot be read.
 pub fn commands(config: &NodeConfig) -> Result<Option<Commands>, NodeError> {
-    let key = config.key()?;
+    let key = key::configured(config)?;
     let mut newest: Option<Commands> = None;
     for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
         let connected =

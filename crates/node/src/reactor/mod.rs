@@ -28,6 +28,7 @@ use crate::config::{Kind, NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::images::Store;
+use crate::key;
 use crate::relay::Asked;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
@@ -142,7 +143,7 @@ impl Reactor {
         let mailbox = Mailbox { sender, waker: Arc::new(waker) };
         let timer = Timer::new(sources.urgent(), TIMER)?;
         let address = config.listen_address().expect("a checked configuration lists this replica");
-        let key = config.key()?;
+        let key = key::configured(&config)?;
         let listen = |error| NodeError::Listen { address: address.clone(), error };
         let listener = transport::listen(&address).map_err(listen)?;
         let base = launcher.base().filter(|_| images.is_some());
