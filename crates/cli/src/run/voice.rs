@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
-use skein_node::durable;
+use skein_node::rolling::{LogFiles, Rolling};
 
 /// Ends the lines in the pipe to the foreground; the exit code follows.
 pub const DONE: u8 = 4;
@@ -24,7 +24,7 @@ enum Ear {
 /// The destinations of lines.
 pub struct Voice {
     ear: Ear,
-    log: Option<File>,
+    log: Option<Rolling>,
 }
 
 impl Voice {
@@ -35,7 +35,7 @@ impl Voice {
 
     /// Writes a log as well from now on.
     pub fn log_to(&mut self, path: &Path) -> io::Result<()> {
-        self.log = Some(durable::append(path)?);
+        self.log = Some(Rolling::open(path, LogFiles::default())?);
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl Voice {
                 "message": line,
             });
             // A full disk must not stop the cluster; the line was said above.
-            let _ = writeln!(log, "{line}");
+            let _ = log.write_all(format!("{line}\n").as_bytes());
         }
     }
 
