@@ -1,6 +1,6 @@
 //! `skein upgrade`: gives the server another program, other arguments, another environment or the host's newer files, and keeps its data.
 //!
-//! Asks the leader, or a node here that makes the new base and passes the request on, and follows what the replicas' logs say until the new server is up, or the former one is back. Ctrl-C ends the command, not the upgrade.
+//! Has images of all servers taken, asks the leader, or a node here that makes the new base and passes the request on, and follows what the replicas' logs say until the new server is up, or the former one is back. Ctrl-C ends the command, not the upgrade.
 //!
 //! Exit codes: 0 the new server is up, or there was nothing to change; 1 undone or given up: the server is as before; 2 refused, or it cannot be told; 3 no such
 //! cluster.
@@ -22,7 +22,7 @@ use crate::instance::{self, NodeFiles, State};
 use crate::run::poll;
 use crate::run::setup::text;
 use crate::status::state_of;
-use crate::{output, signal};
+use crate::{output, signal, standstill};
 
 /// The server is as before.
 const EXIT_UNDONE: u8 = 1;
@@ -30,6 +30,8 @@ const EXIT_UNDONE: u8 = 1;
 const LIMIT: Duration = Duration::from_secs(2);
 /// and to make the new edition: it copies files, and sends them.
 const MAKES: Duration = Duration::from_secs(180);
+/// The longest time for an image of one server.
+const TAKES: Duration = Duration::from_secs(60);
 /// How long to look for a leader.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -61,6 +63,7 @@ pub fn upgrade(args: &UpgradeArgs) -> Result<u8, Failure> {
     let state = state_of(&instance)?;
     let question =
         Question { change: change(args)?, wait_ms: args.wait * 1000, signal: args.signal };
+    take_images(&state);
     let begun = begin(&state, &question)?;
     let Some((number, entry)) = begun.edition else {
         let line = format!("nothing to change: the server is {}\n", begun.command);
@@ -132,6 +135,14 @@ fn change(args: &UpgradeArgs) -> Result<Change, Failure> {
         change.args = Some(texts(words)?);
     }
     Ok(change)
+}
+
+/// Has images taken of all servers, in turn: of the files that they leave, only what was written since is read before the next ones begin. One that cannot be taken changes nothing but
+/// that time.
+fn take_images(state: &State) {
+    for node in standstill::with_servers(&state.nodes) {
+        let _ = node.post("/images", TAKES);
+    }
 }
 
 /// Has it begun.

@@ -88,6 +88,39 @@ impl Redis {
     }
 }
 
+/// The servers are down while what they leave is read.
+#[test]
+fn what_images_have_of_the_files_is_not_read_again() {
+    const VALUES: u64 = 24;
+    let value = |n: u64| format!("{n:08}").repeat(128 << 10);
+    let (place, port) = (Place::new(), free_port());
+    let dir = place.path("redis");
+    fs::create_dir(&dir).unwrap();
+    let text = format!("port {port}\nappendonly yes\nsave \"\"\ndir {}\n", dir.display());
+    fs::write(dir.join("redis.conf"), text).unwrap();
+    let conf = dir.join("redis.conf").to_str().unwrap().to_owned();
+    let server = vec!["/usr/bin/redis-server".to_owned(), conf.clone()];
+    let redis = Redis { real: Real::serve(place, port, &[], server), dir };
+    for n in 0..VALUES {
+        assert!(redis.ask(&["SET", &format!("key{n}"), &value(n)]).contains("OK"));
+    }
+    redis.does(&["--args", &conf, "--maxmemory", "99mb"]);
+    redis.wait_edition(2);
+    for n in 0..VALUES {
+        assert!(redis.ask(&["GET", &format!("key{n}")]) == value(n), "key{n}");
+    }
+    for id in 1..=3 {
+        let log = redis.real.cluster.place.path(&format!("data/node-{id}/node.log"));
+        let log = fs::read_to_string(log).unwrap();
+        let kept = log.lines().find(|line| line.contains(r#""event":"files_kept""#));
+        let kept: Value = serde_json::from_str(kept.unwrap_or_else(|| panic!("{log}"))).unwrap();
+        let [bytes, read] = ["bytes", "read"].map(|word| kept[word].as_u64().unwrap());
+        assert!(bytes > VALUES << 20 && read < bytes / 2, "{kept}");
+    }
+    let verified = redis.real.cluster.place.run(&["verify", "--name", "t"]);
+    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
+}
+
 #[test]
 fn arguments_environment_and_program_change_and_the_data_stay() {
     let mut redis = Redis::start();

@@ -92,6 +92,20 @@ impl Record {
         Ok(is_kept.then_some((count, written)))
     }
 
+    /// What they say, by these pages of the heap.
+    fn rewritten(
+        &self,
+        arena: &File,
+        heap: &Raw,
+        before: Option<&Before>,
+        ahead: Option<&Ahead>,
+    ) -> Result<Rewritten> {
+        let table = InodeTable::new(heap, self.table_at);
+        let contents = before.map(|before| before.contents().0);
+        Rewritten::read(arena, &table, self.at, contents, ahead)
+            .map_err(MemoryError::read("the arena"))
+    }
+
     /// The pages of the heap that have the table and the record.
     fn pages(&self) -> Result<Raw> {
         let failed = |error| MemoryError::Read { what: "the arena".into(), error };
@@ -145,6 +159,21 @@ pub fn noted(
     Ok(Some(pages))
 }
 
+/// What a server that stands, or has ended, has written to its files.
+///
+/// # Errors
+/// Its arena cannot be read.
+pub fn rewritten(
+    arena: &File,
+    sizes: Sizes,
+    before: Option<&Before>,
+    ahead: Option<&Ahead>,
+) -> Result<Rewritten> {
+    let failed = |error| MemoryError::Read { what: "the arena".into(), error };
+    let record = Record::of(arena, sizes).map_err(failed)?;
+    record.rewritten(arena, &record.pages()?, before, ahead)
+}
+
 /// Looks through the files of a server that stands, for pages that the next image would have to read.
 pub struct Survey<'a> {
     listed: Listed<'a>,
@@ -167,10 +196,7 @@ impl<'a> Survey<'a> {
     ) -> Result<Self> {
         let failed = |error| MemoryError::Read { what: "the arena".into(), error };
         let record = Record::of(arena, sizes).map_err(failed)?;
-        let heap = record.pages()?;
-        let table = InodeTable::new(&heap, record.table_at);
-        let contents = before.map(|before| before.contents().0);
-        let now = Rewritten::read(arena, &table, record.at, contents, ahead).map_err(&failed)?;
+        let now = record.rewritten(arena, &record.pages()?, before, ahead)?;
         let listed = Before::list(before, ahead, now);
         Ok(Self { listed, record, files: HashMap::new(), open: 0 })
     }

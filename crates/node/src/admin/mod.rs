@@ -15,8 +15,8 @@
 //! POST /equal/ENTRY             all servers were found equal at this entry
 //! POST /rebuild                 the server differs in what cannot be repaired, which the body says: it is built again
 //! POST /go-on                   the held server goes on
-//! GET, POST /at/REPLICA/...     one of the above, but /metrics, of another member
 //! POST /images                  takes an image of the server; answers Checkpointed as JSON
+//! GET, POST /at/REPLICA/...     one of the above, but /metrics, of another member
 //! GET  /images                  ImagesListed as JSON
 //! GET  /images/ENTRY/verified   reads an image to its end
 //! POST /images/ENTRY/remove     removes it
@@ -192,12 +192,13 @@ async fn serve(
         .route("/repaired/{entry}", post(repair::done))
         .route("/equal/{entry}", post(repair::equal))
         .route("/rebuild", post(repair::rebuild))
-        .route("/go-on", post(standstill::go_on));
+        .route("/go-on", post(standstill::go_on))
+        .route("/images", post(images::take));
     let all = of_members
         .clone()
         .route("/metrics", get(metrics))
         .route("/at/{replica}/{*target}", any(relay::pass))
-        .route("/images", get(images::list).post(images::take))
+        .route("/images", get(images::list))
         .route("/images/{entry}/verified", get(images::verify))
         .route("/images/{entry}/remove", post(images::remove))
         .route("/members", get(members::list).post(members::change))

@@ -13,7 +13,7 @@ use skein_image::file::ImageError;
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
-use skein_replica::server::{Files, ServerState, Stood};
+use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -63,8 +63,15 @@ impl ImageWork {
     }
 
     /// Keeps the files that a server has left.
-    pub(super) fn keep_files(&mut self, files: Files, state: ServerState) {
-        self.begin(state, move |work, state| keep_files(&work.0, &files, state).map(Some));
+    pub(super) fn keep_files(
+        &mut self,
+        files: Files,
+        memory: Option<MemoryPlace>,
+        state: ServerState,
+    ) {
+        self.begin(state, move |(store, _, known), state| {
+            keep_files(&store, &known, &files, memory, state).map(Some)
+        });
     }
 
     fn begin(

@@ -383,8 +383,8 @@ impl Images for System {
             if state.ended.is_none() {
                 images.take(server.stood()?, state);
             } else {
-                let files = server.files.clone();
-                images.keep_files(files.ok_or("it has no private layer of files")?, state);
+                let files = server.files.clone().ok_or("it has no private layer of files")?;
+                images.keep_files(files, server.memory(), state);
             }
             Ok(())
         });

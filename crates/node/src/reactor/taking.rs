@@ -266,14 +266,41 @@ fn head(
     }
 }
 
-/// Keeps the files of a server that has ended as an image without processes.
+/// Keeps the files of a server that has ended as an image without processes. What the image before has of them is not read again: the next server waits for it.
 pub(super) fn keep_files(
     store: &Store,
+    known: &Known,
     files: &Files,
+    memory: Option<MemoryPlace>,
     state: ServerState,
 ) -> Result<Image, Trouble> {
-    let mut packed =
-        FilesPacked(FilesCopied::new(None, None, Rewritten::default(), store.nameless_file()));
+    let last = known.lock().expect("no holder panics").take();
+    if let Some(memory) = memory {
+        let arena = File::from(memory.arena);
+        let last = last.checked(store, &arena);
+        let rewritten = ahead::rewritten(&arena, memory.sizes, last.image(), last.ahead());
+        let kept = rewritten
+            .map_err(|error| error.to_string().into())
+            .and_then(|rewritten| keep(store, &last, rewritten, files, &state));
+        match kept {
+            Ok(image) => return Ok(image),
+            // The image before may be gone by now.
+            Err(why) => tracing::warn!(event = "files_not_kept", ?why),
+        }
+    }
+    keep(store, &LastTaken::default(), Rewritten::default(), files, &state)
+}
+
+fn keep(
+    store: &Store,
+    last: &LastTaken,
+    rewritten: Rewritten,
+    files: &Files,
+    state: &ServerState,
+) -> Result<Image, Trouble> {
+    let begun = Instant::now();
+    let (before, beyond) = (last.image(), store.nameless_file());
+    let mut packed = FilesPacked(FilesCopied::new(before, last.ahead(), rewritten, beyond));
     let (s, ns) = (state.wall.0 / 1_000_000_000, state.wall.0 % 1_000_000_000);
     let time = (s.cast_signed(), ns.cast_signed());
     server::layer(files)
@@ -283,9 +310,17 @@ pub(super) fn keep_files(
     let memory = Copied::new();
     let encoded = state.encode();
     let copies = [&memory, &layer];
-    let head = head(store, &state, &encoded, 0, copies);
-    let written = store.write(&head, &encoded, copies, None).map_err(|error| trouble(&error))?;
-    Ok(Image { state: Arc::new(state), file: written.file })
+    let head = head(store, state, &encoded, 0, copies);
+    let ahead = last.ahead.as_ref().map(|(files, _)| files);
+    let written = store.write(&head, &encoded, copies, ahead).map_err(|error| trouble(&error))?;
+    tracing::info!(
+        event = "files_kept",
+        index = head.index.0,
+        bytes = head.layer_bytes,
+        read = layer.fresh() as u64 * PAGE_BYTES,
+        ms = begun.elapsed().as_millis() as u64
+    );
+    Ok(Image { state: Arc::new(state.clone()), file: written.file })
 }
 
 fn now_ms() -> u64 {
