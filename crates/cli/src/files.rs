@@ -24,6 +24,8 @@ use crate::status::state_of;
 
 /// The longest time of a node to come to an entry and to read all files.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The longest time of a node to say that it is there.
+const ANSWERS: Duration = Duration::from_secs(3);
 /// The most files shown to a reader.
 const SHOWN: usize = 50;
 
@@ -64,8 +66,11 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
         let verdict = judge(&answers);
         (answers, verdict)
     };
-    let (answers, verdict) =
+    let (mut answers, verdict) =
         standstill::patiently(compared, |(_, verdict)| *verdict == Verdict::Incomparable);
+    if verdict == Verdict::Incomparable {
+        list_some(&nodes, &mut answers);
+    }
     let report = Report {
         name: state.name.clone(),
         verdict,
@@ -75,6 +80,16 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     let text = if args.json { output::json(&report) } else { text(&report) };
     output::print(&text);
     Ok(verdict.code())
+}
+
+/// Where not all can be compared, those that answer are listed.
+fn list_some(nodes: &[Asked], answers: &mut [Answer]) {
+    let there: Vec<usize> =
+        (0..nodes.len()).filter(|n| nodes[*n].status(ANSWERS).is_ok()).collect();
+    let some: Vec<Asked> = there.iter().map(|n| nodes[*n].clone()).collect();
+    for (n, answer) in there.into_iter().zip(compare(&some)) {
+        answers[n] = answer;
+    }
 }
 
 /// Has the files of all servers read at one entry.

@@ -109,6 +109,10 @@ fn servers_of_other_hosts_are_compared_and_repaired() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("replica 3  its node at 10.77.0.3:7100 cannot be asked"), "{text}");
+    let (files, code) = told(&machine, 1, &["files"]);
+    assert_eq!(code, Some(2), "{files:#}");
+    let listed = |n: usize| files["replicas"][n]["index"].is_u64();
+    assert_eq!([0, 1, 2].map(listed), [true, true, false], "{files:#}");
     machine.start(3);
     wait_running(&machine, 3);
     let (report, code) = compared(&machine, 1, &["verify"]);
