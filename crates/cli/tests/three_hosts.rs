@@ -25,22 +25,6 @@ fn known_leader(machine: &Machine, ids: &[u64]) -> u64 {
     })
 }
 
-/// Asks at one host, from the network, until there is an answer; the count in it.
-#[track_caller]
-fn count(machine: &Machine, id: u64) -> u64 {
-    let answer = machine.wait(&format!("an answer of host {id}"), || {
-        machine.hosts.middle.enter(|| ask_once((format!("10.77.0.{id}").as_str(), PORT), "x"))
-    });
-    answer.split(' ').next().unwrap().parse().unwrap()
-}
-
-#[track_caller]
-fn wait_running(machine: &Machine, id: u64) {
-    machine.wait(&format!("host {id} to run"), || {
-        (machine.status(id)["replicas"][0]["state"] == "running").then_some(())
-    });
-}
-
 /// A connection from the network to a host, on which one request was answered.
 #[track_caller]
 fn connected(machine: &Machine, id: u64) -> BufReader<TcpStream> {
@@ -79,12 +63,12 @@ fn three_hosts() {
     let mut machine = Machine::new(place, &[server, SERVER_PORT.to_string()]);
     machine.found();
     (1..=3).for_each(|id| machine.start(id));
-    (1..=3).for_each(|id| wait_running(&machine, id));
+    (1..=3).for_each(|id| machine.wait_running(id));
     let leader = known_leader(&machine, &[1, 2, 3]);
-    assert_eq!(count(&machine, leader), 1);
+    assert_eq!(machine.count(leader), 1);
     let follower = all_but(leader)[0];
     assert_eq!(
-        count(&machine, follower),
+        machine.count(follower),
         2,
         "a follower passes its clients on\n{}",
         machine.evidence()
@@ -95,10 +79,10 @@ fn three_hosts() {
     machine.kill(leader);
     held.into_iter().for_each(|stream| assert_reset(&machine, stream));
     let others = all_but(leader);
-    assert!(count(&machine, others[0]) > 2 && count(&machine, others[1]) > 3);
+    assert!(machine.count(others[0]) > 2 && machine.count(others[1]) > 3);
     let second = known_leader(&machine, &others);
     machine.start(leader);
-    wait_running(&machine, leader);
+    machine.wait_running(leader);
 
     // The new leader's cable is pulled: it must not answer, the others must.
     let others = all_but(second);
@@ -107,15 +91,15 @@ fn three_hosts() {
     let third = known_leader(&machine, &others);
     assert_ne!(third, second);
     held.into_iter().for_each(|stream| assert_reset(&machine, stream));
-    let before = count(&machine, third);
+    let before = machine.count(third);
     let alone = machine.hosts.host(second).enter(|| ask_once(("127.0.0.1", PORT), "x"));
     assert_eq!(alone, None, "cut off it can commit nothing");
     machine.hosts.cable(second, "up");
     machine.wait("the cut off host to follow", || {
         (known_leader(&machine, &[1, 2, 3]) != second).then_some(())
     });
-    wait_running(&machine, second);
-    assert!(count(&machine, second) > before);
+    machine.wait_running(second);
+    assert!(machine.count(second) > before);
 
     machine.wait("all replicas to be the same", || {
         let rows: Vec<Value> =
@@ -163,7 +147,7 @@ fn each_host_of_standby_takes_clients_and_commands() {
     machine.mode = "standby";
     machine.found();
     (1..=3).for_each(|id| machine.start(id));
-    wait_running(&machine, 1);
+    machine.wait_running(1);
     // The passive one may have led at first: a command that is under way when it hands over may have been carried out or not.
     machine.wait("the active replica to lead", || {
         (known_leader(&machine, &[1, 2, 3]) == 1).then_some(())
@@ -190,7 +174,7 @@ fn each_host_of_standby_takes_clients_and_commands() {
     [3, 2].into_iter().for_each(|id| assert_says(&machine, id, "0 1"));
     does(&machine, 3, &["signal", "--name", NAME, "SIGHUP"]);
     machine.start(1);
-    wait_running(&machine, 1);
+    machine.wait_running(1);
     machine.wait("replica 1 to lead", || (machine.status(3)["leader"] == 1).then_some(()));
     (1..=3).for_each(|id| assert_says(&machine, id, "0 2"));
 

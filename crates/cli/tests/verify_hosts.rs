@@ -8,8 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::cluster::ask_once;
-use common::machine::{Machine, NAME, PORT, SERVER_PORT};
+use common::machine::{Machine, NAME, SERVER_PORT};
 use common::planted::{Planted, mapped, variable};
 use common::{Place, guest_server};
 use serde_json::{Value, json};
@@ -24,24 +23,8 @@ fn started() -> Option<Machine> {
     let mut machine = Machine::new(place, &[server, SERVER_PORT.to_string()]);
     machine.found();
     (1..=3).for_each(|id| machine.start(id));
-    (1..=3).for_each(|id| wait_running(&machine, id));
+    (1..=3).for_each(|id| machine.wait_running(id));
     Some(machine)
-}
-
-#[track_caller]
-fn wait_running(machine: &Machine, id: u64) {
-    machine.wait(&format!("host {id} to run"), || {
-        (machine.status(id)["replicas"][0]["state"] == "running").then_some(())
-    });
-}
-
-#[track_caller]
-fn count(machine: &Machine, id: u64) -> u64 {
-    let address = format!("10.77.0.{id}");
-    let answer = machine.wait(&format!("an answer of host {id}"), || {
-        machine.hosts.middle.enter(|| ask_once((address.as_str(), PORT), "x"))
-    });
-    answer.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// What a command says as JSON on a host.
@@ -73,7 +56,7 @@ fn asked(machine: &Machine, id: u64, request: &str) -> (u16, String) {
 #[test]
 fn servers_of_other_hosts_are_compared_and_repaired() {
     let Some(mut machine) = started() else { return };
-    assert_eq!(count(&machine, 1), 1);
+    assert_eq!(machine.count(1), 1);
     for host in 1..=3 {
         let (report, code) = compared(&machine, host, &["verify"]);
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("agree")), "{report:#}");
@@ -101,7 +84,7 @@ fn servers_of_other_hosts_are_compared_and_repaired() {
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("agree")), "{report:#}");
         planted.was_repaired();
     }
-    assert!(count(&machine, 2) > 1);
+    assert!(machine.count(2) > 1);
 
     // One that is away makes it unknown, and is named.
     machine.kill(3);
@@ -114,14 +97,14 @@ fn servers_of_other_hosts_are_compared_and_repaired() {
     let listed = |n: usize| files["replicas"][n]["index"].is_u64();
     assert_eq!([0, 1, 2].map(listed), [true, true, false], "{files:#}");
     machine.start(3);
-    wait_running(&machine, 3);
+    machine.wait_running(3);
     let (report, code) = compared(&machine, 1, &["verify"]);
     assert_eq!((code, &report["verdict"]), (Some(0), &json!("agree")), "{report:#}");
     machine.stop();
 }
 
 #[test]
-fn members_may_ask_each_other_for_comparisons_only() {
+fn members_may_neither_stop_nor_change_each_other() {
     let Some(mut machine) = started() else { return };
     let (status, answer) = asked(&machine, 1, "GET /at/2/status");
     assert_eq!(status, 200, "{answer}");
@@ -137,6 +120,6 @@ fn members_may_ask_each_other_for_comparisons_only() {
         assert_eq!(status, 409, "{answer}");
         assert!(answer.contains(&format!("replica {id} is no other member")), "{answer}");
     }
-    wait_running(&machine, 2);
+    machine.wait_running(2);
     machine.stop();
 }

@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use skein_testkit::nodes::{Joined, Member};
 
-use super::cluster::wait_for_or;
+use super::cluster::{ask_once, wait_for_or};
 use super::hosts::Hosts;
 use super::preloaded::Preloaded;
 use super::{Place, runtime};
@@ -215,6 +215,24 @@ impl Machine {
     #[track_caller]
     pub fn wait<T>(&self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         wait_for_or(what, || self.evidence(), probe)
+    }
+
+    /// Waits until a host's replica runs.
+    #[track_caller]
+    pub fn wait_running(&self, id: u64) {
+        self.wait(&format!("host {id} to run"), || {
+            (self.status(id)["replicas"][0]["state"] == "running").then_some(())
+        });
+    }
+
+    /// Asks a server that counts at one host, from the network, until there is an answer; the count in it.
+    #[track_caller]
+    pub fn count(&self, id: u64) -> u64 {
+        let address = format!("10.77.0.{id}");
+        let answer = self.wait(&format!("an answer of host {id}"), || {
+            self.hosts.middle.enter(|| ask_once((address.as_str(), PORT), "x"))
+        });
+        answer.split(' ').next().unwrap().parse().unwrap()
     }
 
     /// Stops all nodes in order; each must end well.
