@@ -51,7 +51,7 @@ impl World {
     pub(super) fn install(&mut self) {
         let over = self.now_us >= self.plan.faults_until_us;
         let delay = 1000 + self.rng.below(NEXT_US);
-        let old = |machine: &&Machine| !machine.retired && machine.level < LAST;
+        let old = |m: &&Machine| !m.retired && !m.lost && m.level < LAST;
         if over && !self.machines.values().any(|machine| old(&machine)) {
             return;
         }
