@@ -46,7 +46,7 @@ pub enum Wish {
     /// Another replica asks for bytes of an image, from this position on.
     Read(ReplicaId, LogIndex, u64),
     /// Bytes of an image came, from this position on.
-    Receive(ImageFile, u64, u64),
+    Receive(ImageFile, u64, Vec<u8>),
 }
 
 /// A message for a peer, over the connection that there was then.
@@ -522,7 +522,7 @@ impl Images for Around {
     }
 
     fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>) {
-        self.wishes.push(Wish::Receive(file, from, bytes.len() as u64));
+        self.wishes.push(Wish::Receive(file, from, bytes));
     }
 }
 

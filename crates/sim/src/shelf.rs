@@ -33,21 +33,36 @@ pub struct Shelved {
     pub rotten: bool,
 }
 
+/// What has come of one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Come {
+    /// So many bytes,
+    pub bytes: u64,
+    /// and some are not those that were written.
+    pub rotten: bool,
+}
+
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Shelf {
     /// Those that are whole.
     pub images: BTreeMap<LogIndex, Shelved>,
-    /// Those that have come in part: their bytes so far.
-    pub parts: BTreeMap<(LogIndex, u128), u64>,
+    /// Those that have come in part.
+    pub parts: BTreeMap<(LogIndex, u128), Come>,
 }
 
 impl Shelf {
-    /// What a node finds when it starts: what is not confirmed, or rotten, is gone.
+    /// A node starts: what is not confirmed, or rotten, goes.
+    pub fn clear(&mut self) {
+        self.images.retain(|_, image| image.confirmed && !image.rotten);
+    }
+
+    /// What it finds then.
     pub fn at_start(&self) -> (Vec<Image>, BTreeMap<LogIndex, RegisterServer>) {
-        let sound = || self.images.values().filter(|image| image.confirmed && !image.rotten);
-        let images = sound().map(Shelved::image).collect();
-        (images, sound().map(|image| (image.file.index, image.holds.program.clone())).collect())
+        let images = self.images.values().map(Shelved::image).collect();
+        let programs =
+            self.images.iter().map(|(index, image)| (*index, image.holds.program.clone()));
+        (images, programs.collect())
     }
 }
 

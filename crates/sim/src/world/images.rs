@@ -18,6 +18,9 @@ const COPY_US: u64 = 20_000;
 const WRITE_US: u64 = 60_000;
 /// The longest image, in bytes: some parts.
 const BYTES: u64 = 900;
+/// The bytes of one that is as it was written, and of one that is not.
+const SOUND: u8 = 0;
+const ROTTEN: u8 = 1;
 
 impl World {
     /// Carries out a replica's request about images.
@@ -52,12 +55,13 @@ impl World {
             Wish::Read(to, index, from) => {
                 let image = self.machines[&id].images.images.get(&index);
                 let rest = image.map_or(0, |image| image.file.bytes.saturating_sub(from));
-                let bytes = vec![0; rest.min(100) as usize];
+                let byte = image.map_or(SOUND, |image| if image.rotten { ROTTEN } else { SOUND });
+                let bytes = vec![byte; rest.min(100) as usize];
                 let delay = 10 + self.rng.below(2_000);
                 let news = ImageNews::Part(to, index, from, bytes);
                 self.schedule(delay, Event::Images(life, Box::new(news)));
             }
-            Wish::Receive(file, from, bytes) => self.receive(life, file, from, bytes),
+            Wish::Receive(file, from, bytes) => self.receive(life, file, from, &bytes),
             Wish::Arena(..) | Wish::Start(_) | Wish::Kill => unreachable!("not about images"),
         }
     }
@@ -180,24 +184,22 @@ impl World {
         self.tell(life, Inbox::Images(ImageNews::Kept(known)))
     }
 
-    fn receive(&mut self, life: Life, file: ImageFile, from: u64, bytes: u64) {
+    fn receive(&mut self, life: Life, file: ImageFile, from: u64, bytes: &[u8]) {
         let delay = 10 + self.rng.below(2_000);
         let shelf = &mut self.at(life.replica).images;
         let come = shelf.parts.entry((file.index, file.digest)).or_default();
-        if bytes > 0 {
-            assert_eq!(*come, from, "parts are stored in order");
-            *come += bytes;
+        if !bytes.is_empty() {
+            assert_eq!(come.bytes, from, "parts are stored in order");
+            come.bytes += bytes.len() as u64;
+            come.rotten |= bytes.contains(&ROTTEN);
         }
         let come = *come;
-        if come < file.bytes {
-            let news = ImageNews::Received(file.index, come);
+        if come.bytes < file.bytes {
+            let news = ImageNews::Received(file.index, come.bytes);
             return self.schedule(delay, Event::Images(life, Box::new(news)));
         }
         shelf.parts.remove(&(file.index, file.digest));
-        let rotten = self.machines.values().any(|machine| {
-            machine.images.images.values().any(|image| image.file == file && image.rotten)
-        });
-        if rotten {
+        if come.rotten {
             let why = "its bytes are not those that its sender named".to_owned();
             let news = ImageNews::NotReceived(file.index, Trouble::Damage(why));
             return self.schedule(delay, Event::Images(life, Box::new(news)));

@@ -455,7 +455,7 @@ impl World {
                 let server = process.replica.server();
                 let server = server.map_or((0, 0), |link| (link.admitted.0, link.generation));
                 format!(
-                    "{}{}{}: {} level {} of {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
+                    "{}{}{}: {} {} level {} of {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
                     machine.id,
                     if machine.retired {
                         " (retired)"
@@ -465,6 +465,7 @@ impl World {
                         ""
                     },
                     if machine.stopped { " (stopped)" } else { "" },
+                    machine.kind(),
                     status.role,
                     process.replica.consensus().agreed_level(),
                     machine.level,

@@ -24,6 +24,8 @@ impl World {
         if machine.process.is_some() || machine.lost {
             return Ok(());
         }
+        self.at(id).images.clear();
+        let machine = &self.machines[&id];
         let rng = SimRng::new(self.rng.next_u64());
         let broken = self.options.broken;
         // An operator repaired every fault of the disk.
