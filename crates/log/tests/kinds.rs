@@ -5,6 +5,7 @@ mod cluster;
 use cluster::{Cluster, address};
 use skein_log::{Change, ChangeError, Config, Durability, Kind, Place, Progress};
 use skein_model::ReplicaId;
+use std::cell::Cell;
 
 fn of_kinds(config: &mut Config, kinds: &[Kind]) {
     for (id, kind) in (1..).zip(kinds) {
@@ -14,6 +15,15 @@ fn of_kinds(config: &mut Config, kinds: &[Kind]) {
 
 fn witness_first(config: &mut Config) {
     of_kinds(config, &[Kind::Witness, Kind::Passive, Kind::Active]);
+}
+
+thread_local! {
+    static DRAW: Cell<u64> = const { Cell::new(0) };
+}
+
+fn with_other_timeouts(config: &mut Config) {
+    witness_first(config);
+    config.seed += 100 * DRAW.get();
 }
 
 fn two_actives(config: &mut Config) {
@@ -40,6 +50,15 @@ fn the_one_that_would_lead_better_is_elected_while_it_is_there() {
     cluster.restart(next);
     let last = cluster.elect();
     assert_ne!(last, leader);
+}
+
+#[test]
+fn when_all_begin_at_once_an_active_one_leads_first() {
+    for draw in 0..100 {
+        DRAW.set(draw);
+        let mut cluster = Cluster::with(3, Durability::Fsync, with_other_timeouts);
+        assert_eq!(cluster.elect(), 3, "draw {draw}");
+    }
 }
 
 #[test]

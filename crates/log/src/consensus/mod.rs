@@ -630,7 +630,8 @@ impl Consensus {
         }
     }
 
-    /// Ticks for which this replica lets those campaign that would lead better, if there are any beside the leader that is silent: at most an election timeout.
+    /// Ticks for which this replica lets those campaign that would lead better, if there are any beside the leader that is silent. All of a cluster may begin at once, and
+    /// an election timeout is drawn from between one and two of these: so passive replicas wait longer than any active one, and witnesses than any of both.
     fn deference(&self) -> usize {
         let own = self.kind_of(self.config.id);
         let leader = self.node.raft.leader_id;
@@ -639,8 +640,8 @@ impl Consensus {
         match own {
             Kind::Active => 0,
             _ if !self.members.voters.iter().any(better) => 0,
-            Kind::Passive => ticks / 2,
-            Kind::Witness => ticks,
+            Kind::Passive => ticks,
+            Kind::Witness => 2 * ticks,
         }
     }
 
@@ -700,7 +701,7 @@ fn library_config(config: &Config, member: u64) -> raft::Config {
         id: member,
         election_tick: config.election_ticks as usize,
         // Twice that, and what a witness waits longer.
-        max_election_tick: 3 * config.election_ticks as usize,
+        max_election_tick: 4 * config.election_ticks as usize,
         heartbeat_tick: config.heartbeat_ticks as usize,
         max_size_per_msg: config.max_message_bytes as u64,
         max_inflight_msgs: config.max_inflight_messages,
