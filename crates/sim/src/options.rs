@@ -53,6 +53,8 @@ pub enum Scenario {
     /// Without faults: in the end nobody asks for twenty seconds, and the server's timer is due ten times a second. It says something this many expirations after
     /// the last time; 0: never. Or the server has none.
     Idle(Option<u64>),
+    /// So it is with a server whose timer says nothing, and meanwhile a follower's node is started again.
+    Returns,
 }
 
 /// A replica.
@@ -353,7 +355,11 @@ impl Plan {
                 plan.tuning.max_lag_ms = 100;
                 plan.tuning.max_in_flight_entries = 64;
             }
-            Scenario::Idle(speaks) => {
+            Scenario::Idle(_) | Scenario::Returns => {
+                let speaks = match options.scenario {
+                    Scenario::Idle(speaks) => speaks,
+                    _ => Some(0),
+                };
                 plan.durability = Durability::Fsync;
                 plan.tuning.execute_ahead = true;
                 plan.timer_ns = speaks.map_or(0, |_| 100_000_000);

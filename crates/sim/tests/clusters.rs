@@ -141,6 +141,17 @@ fn an_idle_cluster_rests_and_a_timer_that_says_something_is_heard_at_once() {
     }
 }
 
+/// As above. What others have committed waits for no sync that comes a second later, nor for a heartbeat.
+#[test]
+fn a_node_that_returns_to_an_idle_cluster_is_in_step_at_once() {
+    for seed in 0..60 {
+        let options = Options { scenario: Scenario::Returns, ..Options::default() };
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        let ms = report.in_step_after_us / 1000;
+        assert!((1..500).contains(&ms), "seed {seed}: in step after {ms} ms");
+    }
+}
+
 /// A rule that is broken on purpose is noticed within this many seeds.
 fn is_noticed(broken: Break, within: u64) {
     let options = Options { broken: Some(broken), ..Options::default() };

@@ -737,7 +737,7 @@ impl<E: Environment> Replica<E> {
         }
         if let Some((_, by)) = expected {
             rest.at(Some(by));
-        } else if self.server_is_busy() && (leads || !self.is_slow()) {
+        } else if self.server_is_busy() && (leads || !self.is_slow() || !self.slot.is_in_step()) {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));
         }

@@ -42,6 +42,10 @@ impl<E: Environment> Replica<E> {
             let (_, from, since) = lead.unawaited()?;
             return (first >= from).then_some(since + LONGEST);
         }
+        // A server that catches up needs them: it is in step when it has executed what was committed before it began.
+        if !self.slot.rests() && !self.slot.is_in_step() {
+            return None;
+        }
         let unhurried = |entry: &LogEntry| {
             // Peers' entries were parsed when they came.
             entry.is_payload() && is_unhurried(&EntryRef::parsed(&entry.payload))

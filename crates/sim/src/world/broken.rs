@@ -1,14 +1,29 @@
 //! One fault, chosen by a test: a replica that is broken for good while the others are well, or a damaged disk.
 
 use super::{Event, Life, World};
-use crate::machine::Servers;
+use crate::machine::{Process, Servers};
 use crate::options::{Brokenness, Damage, DamageKind, Scenario, Whose, YEAR_US};
 use skein_log::disk::Disk;
+use skein_replica::status::ReplicaState;
 
 const SECTOR_BYTES: usize = 512;
 /// The additional time of a sync of a slow disk.
 const SLOW_DISK_US: u64 = 50_000;
 const ABORTED: i32 = 6;
+/// A node is started again after so long without clients and more,
+const QUIET_US: u64 = 5_000_000;
+const ANY_US: u64 = 4_000_000;
+/// and away for this long.
+const AWAY_US: u64 = 50_000;
+
+/// A node that was started again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Return {
+    /// When,
+    since_us: u64,
+    /// and how long it took until its server was in step; 0: it is not yet.
+    in_step_us: u64,
+}
 
 impl World {
     pub(super) fn break_one(&mut self) -> Result<(), String> {
@@ -18,6 +33,20 @@ impl World {
         };
         match self.options.scenario {
             Scenario::Random | Scenario::SlowFollowers | Scenario::Idle(_) => Ok(()),
+            Scenario::Returns if self.returns.is_none() => {
+                // When nobody has asked for a while, at any time between two syncs.
+                self.returns = Some(Return::default());
+                let delay = QUIET_US + self.rng.below(ANY_US);
+                self.schedule(delay, Event::Break);
+                Ok(())
+            }
+            Scenario::Returns => {
+                self.broken = leader % self.plan.replicas + 1;
+                self.kill(self.broken, true);
+                self.schedule(AWAY_US, Event::Start(self.broken));
+                self.returns = Some(Return { since_us: self.now_us + AWAY_US, in_step_us: 0 });
+                Ok(())
+            }
             Scenario::Broken(how, whose) => {
                 let id = match whose {
                     Whose::Leader => leader,
@@ -32,6 +61,21 @@ impl World {
                 self.damage(id, damage)
             }
         }
+    }
+
+    /// A node has done something: it may be the one that was started again.
+    pub(super) fn note_return(&mut self, id: u64) {
+        let Some(Return { since_us, in_step_us }) = &mut self.returns else { return };
+        if id == self.broken && *in_step_us == 0 && self.now_us >= *since_us {
+            let process = self.machines[&id].process.as_ref();
+            let runs = |p: &Process| p.replica.snapshot().replica.state == ReplicaState::Running;
+            *in_step_us = if process.is_some_and(runs) { self.now_us - *since_us } else { 0 };
+        }
+    }
+
+    /// After how long the server of a node that was started again was in step.
+    pub(super) fn in_step_after_us(&self) -> u64 {
+        self.returns.map_or(0, |returns| returns.in_step_us)
     }
 
     fn break_for_good(&mut self, id: u64, how: Brokenness) -> Result<(), String> {

@@ -73,7 +73,7 @@ impl World {
     /// How long nobody asks before a run ends.
     pub(super) const fn quiet_us(&self, otherwise: u64) -> u64 {
         match self.options.scenario {
-            Scenario::Idle(_) => 20_000_000,
+            Scenario::Idle(_) | Scenario::Returns => 20_000_000,
             _ => otherwise,
         }
     }

@@ -99,6 +99,8 @@ pub struct Report {
     pub said_after_us: u64,
     /// The replica that a scenario broke.
     pub broken: u64,
+    /// And the time from its start until its server was in step, in us, where it comes back.
+    pub in_step_after_us: u64,
     /// A damaged disk was refused when its node started, or later.
     pub refused: bool,
     /// Simulated time, in us.
@@ -288,6 +290,7 @@ pub(crate) struct World {
     idle: idle::Idle,
     /// The replica that the scenario broke.
     broken: u64,
+    returns: Option<broken::Return>,
     refused: bool,
     operator: operator::Operator,
     effects: usize,
@@ -344,6 +347,7 @@ impl World {
             lag: lag::Lag::default(),
             idle: idle::Idle::default(),
             broken: 0,
+            returns: None,
             refused: false,
             operator: operator::Operator::default(),
             effects: 0,
@@ -419,6 +423,7 @@ impl World {
                 idle_us: self.idle.took_us(self.now_us),
                 said_after_us: self.idle.said_after_us,
                 broken: self.broken,
+                in_step_after_us: self.in_step_after_us(),
                 refused: self.refused,
                 took_us: self.now_us,
                 fingerprint: self.fingerprint,

@@ -188,6 +188,7 @@ impl World {
             let rest = process.replica.rest();
             self.do_wishes(id);
             self.look(id)?;
+            self.note_return(id);
             if let Some(wait) = wait {
                 break Some((wait, false));
             }
