@@ -9,6 +9,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use skein_model::limits::SPIN_SIGNAL;
 
 use super::limits::{Group, limit_address_space};
 use super::machine::Machine;
@@ -226,7 +227,8 @@ fn make_loop(pid: Pid) {
             return go_on(pid, libc::PTRACE_DETACH, signal);
         }
         go_on(pid, libc::PTRACE_SINGLESTEP, signal);
-        signal = stopped(pid, libc::SIGTRAP);
+        // By single steps the runtime's handler of that takes longer than until the next one.
+        signal = Some(stopped(pid, libc::SIGTRAP)).filter(|s| *s != SPIN_SIGNAL).unwrap_or(0);
     }
 }
 
