@@ -345,6 +345,9 @@ pub struct StatusArgs {
     /// Machine-readable
     #[arg(long)]
     pub json: bool,
+    /// Only the replicas of this host
+    #[arg(long)]
+    pub here: bool,
     /// Also list the servers' calls that came through the safety net, by name: each costs a signal
     #[arg(long)]
     pub calls: bool,

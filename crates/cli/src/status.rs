@@ -1,23 +1,24 @@
-//! `skein status`: asks every node of this machine and joins the answers.
+//! `skein status`: asks every node of the cluster and joins the answers. Those of other hosts are asked through one of this host, which knows the members.
 //!
 //! Exit codes: 0 all replicas run, nothing ails them, and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
 
-use std::collections::BTreeMap;
-use std::thread;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 use skein_node::edition::Spec;
 use skein_node::status::TrappedPlace;
 use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
+use skein_replica::health::Fault;
 use skein_replica::majority;
 use skein_replica::status::LevelStatus;
 
+use crate::admin::Asked;
 use crate::args::StatusArgs;
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, Instance, NodeFiles, State};
 use crate::output;
-use crate::run::poll;
+use crate::standstill;
 
 /// How long a node may take to answer before it counts as down.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -44,15 +45,28 @@ pub struct ClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     levels: Option<LevelStatus>,
     replicas: Vec<ReplicaStatus>,
+    /// Those of other hosts.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    elsewhere: BTreeSet<u64>,
+}
+
+/// What is known of a replica's node.
+#[derive(Debug)]
+struct Told {
+    id: u64,
+    address: String,
+    is_here: bool,
+    /// What it says itself, or why it says nothing.
+    answer: Result<NodeStatus, String>,
 }
 
 /// Prints the state; answers the exit code.
 pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
-    let answers = ask_all(&state.nodes);
-    let of = replicas(&state, &answers);
-    let (cluster, code) = join(&state, answers);
+    let told = ask_all(&state.nodes, args.here);
+    let of = replicas(&state, &told);
+    let (cluster, code) = join(&state, told);
     let text = if args.json {
         output::json(&cluster)
     } else {
@@ -75,74 +89,99 @@ pub fn state_of(instance: &Instance) -> Result<State, Failure> {
     })
 }
 
-fn ask_all(nodes: &[NodeFiles]) -> Vec<Option<NodeStatus>> {
-    thread::scope(|scope| {
-        let asked: Vec<_> =
-            nodes.iter().map(|node| scope.spawn(|| poll::status(&node.admin, LIMIT))).collect();
-        asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
-    })
+/// Asks all nodes; those of this host alone if that `is_enough`.
+fn ask_all(here: &[NodeFiles], is_enough: bool) -> Vec<Told> {
+    let own: Vec<Asked> = here.iter().map(Asked::here).collect();
+    let answers = standstill::ask_all(&own, |node| node.status(LIMIT));
+    let told = |(node, answer): (&NodeFiles, _)| Told {
+        id: node.id,
+        address: node.address.clone(),
+        is_here: true,
+        answer,
+    };
+    let mut all: Vec<Told> = here.iter().zip(answers).map(told).collect();
+    let knows = |(node, told): (_, &Told)| {
+        let members = &told.answer.as_ref().ok()?.members;
+        (!members.is_empty()).then(|| (node, members.clone()))
+    };
+    let known = here.iter().zip(&all).find_map(knows).filter(|_| !is_enough);
+    if let Some((node, mut members)) = known {
+        members.retain(|member| here.iter().all(|node| node.id != member.id));
+        let nodes: Vec<_> = members.iter().map(|one| Asked::through(node, one.id)).collect();
+        let answers = standstill::ask_all(&nodes, |node| node.status(LIMIT));
+        all.extend(members.into_iter().zip(answers).map(|(member, answer)| Told {
+            id: member.id,
+            address: member.address,
+            is_here: false,
+            answer,
+        }));
+    }
+    all.sort_by_key(|told| told.id);
+    all
 }
 
 /// So many replicas has the cluster, as its log says, or at first its configuration.
-fn replicas(state: &State, answers: &[Option<NodeStatus>]) -> usize {
-    let known = answers.iter().flatten().max_by_key(|status| status.replica.commit_index);
+fn replicas(state: &State, told: &[Told]) -> usize {
+    let statuses = told.iter().flat_map(|told| &told.answer);
+    let known = statuses.max_by_key(|status| status.replica.commit_index);
     match known.map_or(0, |status| status.members.len()) {
         0 => state.replicas,
         known => known,
     }
 }
 
-fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) {
-    let leader = answers
-        .iter()
-        .flatten()
-        .filter(|status| status.replica.role == "leader")
-        .max_by_key(|status| status.term);
-    // The leader may be on another machine: then the nodes here know it by its id.
-    let known = answers.iter().flatten().max_by_key(|status| status.term);
-    let here = state.nodes.len();
-    let alive = answers.iter().flatten().count();
-    let running = answers.iter().flatten().filter(|status| status.replica.state.is_well()).count();
-    let ail = answers.iter().flatten().any(|status| !status.replica.faults.is_empty());
-    let leads = match leader {
+fn join(state: &State, told: Vec<Told>) -> (ClusterStatus, u8) {
+    let all = || told.iter().flat_map(|told| &told.answer);
+    let here = || told.iter().filter(|told| told.is_here).flat_map(|told| &told.answer);
+    let leads = |status: &&NodeStatus| status.replica.role == "leader";
+    let leader = all().filter(leads).max_by_key(|status| status.term);
+    // Nobody may have asked it: then others know it by its id.
+    let known = all().max_by_key(|status| status.term);
+    let leader_id = match leader {
         Some(leader) => Some(leader.replica.id),
         None => known
             .and_then(|status| status.leader)
-            .filter(|id| state.nodes.iter().all(|node| node.id != *id)),
+            .filter(|id| told.iter().all(|told| told.id != *id || !told.is_here)),
     };
-    let all_here = here == replicas(state, &answers);
-    let code = if leads.is_none() || (all_here && alive < majority(here)) {
+    let nodes = state.nodes.len();
+    let all_here = nodes == replicas(state, &told);
+    let well = |told: &Told| {
+        let status = told.answer.as_ref().ok();
+        status.is_some_and(|s| s.replica.state.is_well() && s.replica.faults.is_empty())
+    };
+    let code = if leader_id.is_none() || (all_here && here().count() < majority(nodes)) {
         NO_QUORUM
-    } else if running < here || ail {
-        DEGRADED
-    } else {
+    } else if told.iter().all(well) {
         HEALTHY
+    } else {
+        DEGRADED
     };
+    let (at_leader, at_any) =
+        (here().filter(leads).max_by_key(|status| status.term), here().next());
     let cluster = ClusterStatus {
         name: state.name.clone(),
         mode: state.mode.clone(),
         schedule: state.schedule.clone(),
-        service: leader.or(known).map(|status| status.service.clone()).unwrap_or_default(),
-        leader: leads,
+        service: at_leader.or(at_any).map(|status| status.service.clone()).unwrap_or_default(),
+        leader: leader_id,
         term: known.map_or(0, |status| status.term),
         levels: leader.and_then(|status| status.levels.clone()),
-        replicas: state
-            .nodes
-            .iter()
-            .zip(answers)
-            .map(|(node, answer)| answer.map_or_else(|| down(node), |status| status.replica))
-            .collect(),
+        elsewhere: told.iter().filter(|told| !told.is_here).map(|told| told.id).collect(),
+        replicas: told.into_iter().map(Told::replica).collect(),
     };
     (cluster, code)
 }
 
-fn down(node: &NodeFiles) -> ReplicaStatus {
-    ReplicaStatus {
-        id: node.id,
-        role: "unknown".into(),
-        state: ReplicaState::Down,
-        address: node.address.clone(),
-        ..ReplicaStatus::default()
+impl Told {
+    fn replica(self) -> ReplicaStatus {
+        let (state, faults) = match self.answer {
+            Ok(status) => return status.replica,
+            Err(_) if self.is_here => (ReplicaState::Down, Vec::new()),
+            // It may well run.
+            Err(why) => (ReplicaState::Unreachable, vec![Fault::new("unreachable", why)]),
+        };
+        let (id, address, role) = (self.id, self.address, "unknown".into());
+        ReplicaStatus { id, role, state, address, faults, ..ReplicaStatus::default() }
     }
 }
 
@@ -164,7 +203,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
         "LAG", "DIGEST",
     ];
     let mut rows = vec![head.map(String::from)];
-    rows.extend(cluster.replicas.iter().map(row));
+    rows.extend(cluster.replicas.iter().map(|one| row(one, cluster.elsewhere.contains(&one.id))));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     for row in &rows {
@@ -187,10 +226,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     text.push_str(&clocks(cluster));
     let here = cluster.replicas.len();
     if here < of {
-        text.push_str(&format!(
-            "\n{} more replicas are on other machines: ask there.\n",
-            of - here
-        ));
+        text.push_str(&format!("\n{} more replicas are on other hosts.\n", of - here));
     }
     text
 }
@@ -344,15 +380,16 @@ fn lag(replica: &ReplicaStatus) -> String {
     }
 }
 
-fn row(replica: &ReplicaStatus) -> [String; 11] {
-    if replica.state == ReplicaState::Down {
+fn row(replica: &ReplicaStatus, is_elsewhere: bool) -> [String; 11] {
+    if matches!(replica.state, ReplicaState::Down | ReplicaState::Unreachable) {
         let mut row = ["-"; 11].map(String::from);
         row[0] = replica.id.to_string();
-        row[2] = "down".into();
+        row[2] = replica.state.name().into();
         row[3].clone_from(&replica.address);
         return row;
     }
-    let pid = |pid: u32| if pid == 0 { "-".into() } else { pid.to_string() };
+    // Here another process may have that number.
+    let pid = |pid: u32| if pid == 0 || is_elsewhere { "-".into() } else { pid.to_string() };
     [
         replica.id.to_string(),
         replica.role.clone(),
@@ -371,7 +408,6 @@ fn row(replica: &ReplicaStatus) -> [String; 11] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_replica::health::Fault;
 
     fn state(here: u64, replicas: usize) -> State {
         let node = |id| NodeFiles {
@@ -390,6 +426,21 @@ mod tests {
             replicas,
             nodes: (1..=here).map(node).collect(),
         }
+    }
+
+    /// What these say, as the nodes of this host.
+    fn told(answers: Vec<Option<NodeStatus>>) -> Vec<Told> {
+        let told = |(id, answer): (u64, Option<NodeStatus>)| Told {
+            id,
+            address: format!("127.0.0.1:{id}"),
+            is_here: true,
+            answer: answer.ok_or_else(|| "it does not answer".into()),
+        };
+        (1..).zip(answers).map(told).collect()
+    }
+
+    fn joined(here: u64, replicas: usize, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) {
+        join(&state(here, replicas), told(answers))
     }
 
     fn answer(id: u64, role: &str, state: ReplicaState) -> Option<NodeStatus> {
@@ -421,18 +472,49 @@ mod tests {
             (vec![follow(1), None, follow(3)], NO_QUORUM, None),
             (vec![None, None, None], NO_QUORUM, None),
         ] {
-            let (cluster, got) = join(&state(3, 3), answers);
+            let (cluster, got) = joined(3, 3, answers);
             assert_eq!((got, cluster.leader), (code, leader), "{cluster:?}");
             assert_eq!(cluster.replicas.len(), 3);
         }
-        let (cluster, code) = join(&state(1, 3), vec![follow(1)]);
+        let (cluster, code) = joined(1, 3, vec![follow(1)]);
         assert_eq!((code, cluster.leader), (HEALTHY, Some(2)), "the leader is elsewhere");
     }
 
     #[test]
+    fn replicas_of_other_hosts_are_among_them() {
+        let lead = || answer(2, "leader", ReplicaState::Running);
+        let follow = |id| answer(id, "follower", ReplicaState::Running);
+        // Host 1 of three; what it says of `third` is all that differs.
+        let seen = |second: Option<NodeStatus>, third: Option<NodeStatus>| {
+            let mut all = told(vec![follow(1), second, third]);
+            all.iter_mut().skip(1).for_each(|told| told.is_here = false);
+            join(&state(1, 3), all)
+        };
+        let (cluster, code) = seen(lead(), follow(3));
+        assert_eq!((code, cluster.leader, cluster.replicas.len()), (HEALTHY, Some(2), 3));
+        let text = table(&cluster, 3, code);
+        assert!(!text.contains("other hosts"), "{text}");
+
+        let (cluster, code) = seen(lead(), None);
+        assert_eq!((code, cluster.leader), (DEGRADED, Some(2)));
+        let text = table(&cluster, 3, code);
+        let row: Vec<&str> = text.lines().nth(5).unwrap().split_whitespace().collect();
+        assert_eq!(row[..4], ["3", "-", "unreachable", "127.0.0.1:3"], "{text}");
+        assert!(text.contains("replica 3: it does not answer"), "{text}");
+
+        // The others have a majority, as far as this host's replica knows.
+        let (cluster, code) = seen(None, None);
+        assert_eq!((code, cluster.leader), (DEGRADED, Some(2)));
+        let mut alone = follow(1);
+        alone.as_mut().unwrap().leader = None;
+        let mut all = told(vec![alone, None, None]);
+        all.iter_mut().skip(1).for_each(|told| told.is_here = false);
+        assert_eq!(join(&state(1, 3), all).1, NO_QUORUM);
+    }
+
+    #[test]
     fn json_has_the_fields_that_are_promised() {
-        let (cluster, _) =
-            join(&state(2, 2), vec![None, answer(2, "leader", ReplicaState::Running)]);
+        let (cluster, _) = joined(2, 2, vec![None, answer(2, "leader", ReplicaState::Running)]);
         let json = serde_json::to_value(&cluster).unwrap();
         let keys = |value: &serde_json::Value| {
             let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
@@ -452,25 +534,25 @@ mod tests {
     fn a_level_is_shown_while_a_replica_holds_it_back() {
         let mut two = answer(2, "leader", ReplicaState::Running).unwrap();
         two.levels = Some(LevelStatus { agreed: 1, newest: 2, waits_for: vec![1, 3] });
-        let (cluster, code) = join(&state(1, 1), vec![Some(two.clone())]);
+        let (cluster, code) = joined(1, 1, vec![Some(two.clone())]);
         let json = serde_json::to_value(&cluster).unwrap();
         assert_eq!(json["levels"]["waits_for"], serde_json::json!([1, 3]));
         assert!(table(&cluster, 1, code).contains(
             "(level 1 of 2), as these have an older version or are not connected: 1, 3.\n"
         ));
         two.levels = None;
-        let (cluster, code) = join(&state(1, 1), vec![Some(two)]);
+        let (cluster, code) = joined(1, 1, vec![Some(two)]);
         assert!(!table(&cluster, 1, code).contains("level"));
     }
 
     #[test]
     fn trapped_calls_are_listed_by_how_often() {
         let mut two = answer(2, "leader", ReplicaState::Running).unwrap();
-        assert!(calls(&join(&state(1, 1), vec![Some(two.clone())]).0).contains("No call"));
+        assert!(calls(&joined(1, 1, vec![Some(two.clone())]).0).contains("No call"));
         two.replica.trapped_calls = [("brk".into(), 1), ("uname".into(), 7)].into();
         let mut one = answer(1, "follower", ReplicaState::Running).unwrap();
         one.replica.trapped_calls = [("uname".into(), 6)].into();
-        let text = calls(&join(&state(2, 2), vec![Some(one), Some(two)]).0);
+        let text = calls(&joined(2, 2, vec![Some(one), Some(two)]).0);
         let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(words[2], ["uname", "6", "7"]);
         assert_eq!(words[3], ["brk", "0", "1"]);
@@ -481,11 +563,11 @@ mod tests {
     fn patched_calls_are_listed_by_themselves() {
         let mut one = answer(1, "leader", ReplicaState::Running).unwrap();
         one.replica.patched_calls = [("rdtsc".into(), 5)].into();
-        let text = calls(&join(&state(1, 1), vec![Some(one.clone())]).0);
+        let text = calls(&joined(1, 1, vec![Some(one.clone())]).0);
         let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(words, [&[][..], &["PATCHED", "CALL", "REPLICA", "1"], &["rdtsc", "5"]]);
         one.replica.trapped_calls = [("rdtsc".into(), 64)].into();
-        let text = calls(&join(&state(1, 1), vec![Some(one)]).0);
+        let text = calls(&joined(1, 1, vec![Some(one)]).0);
         assert!(text.find("TRAPPED") < text.find("PATCHED"), "{text}");
     }
 
@@ -503,7 +585,7 @@ mod tests {
         let mut two = answer(2, "follower", ReplicaState::Running).unwrap();
         two.replica.trapped_places =
             vec![place("libc.so.6+0x10", 9, "counted"), place("a+0x2", 10, "stays")];
-        let text = calls(&join(&state(2, 2), vec![Some(one), Some(two)]).0);
+        let text = calls(&joined(2, 2, vec![Some(one), Some(two)]).0);
         let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         let rows = [
             ["libc.so.6+0x10", "clone", "patched", "11", "9"],
@@ -515,20 +597,19 @@ mod tests {
     #[test]
     fn digests_of_different_moments_are_explained() {
         let mut one = answer(1, "leader", ReplicaState::Running).unwrap();
-        let (cluster, code) = join(&state(1, 1), vec![Some(one.clone())]);
+        let (cluster, code) = joined(1, 1, vec![Some(one.clone())]);
         assert!(!table(&cluster, 1, code).contains("digests"));
         (one.replica.compared_index, one.replica.compared_same) = (9, true);
-        let (cluster, code) = join(&state(1, 1), vec![Some(one.clone())]);
+        let (cluster, code) = joined(1, 1, vec![Some(one.clone())]);
         assert!(table(&cluster, 1, code).contains("the same up to entry 9."));
         one.replica.compared_same = false;
-        let (cluster, code) = join(&state(1, 1), vec![Some(one)]);
+        let (cluster, code) = joined(1, 1, vec![Some(one)]);
         assert!(table(&cluster, 1, code).contains("not the same at entry 9:"));
     }
 
     #[test]
     fn the_table_lines_up() {
-        let (cluster, code) =
-            join(&state(2, 3), vec![None, answer(2, "leader", ReplicaState::Running)]);
+        let (cluster, code) = joined(2, 3, vec![None, answer(2, "leader", ReplicaState::Running)]);
         let text = table(&cluster, 3, code);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[2].find("STATE"), lines[3].find("down"));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::cluster::ask_once;
 use common::machine::{Machine, NAME, PORT, SERVER_PORT};
 use common::{Place, guest_server};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The leader that the given hosts agree on.
 #[track_caller]
@@ -48,6 +48,22 @@ fn assert_reset(machine: &Machine, mut stream: BufReader<TcpStream>) {
     assert!(reset, "{end:?}\n{}", machine.evidence());
 }
 
+/// What `skein status --json` says on a host of all replicas, when it exits with this code.
+#[track_caller]
+fn wait_seen(machine: &Machine, host: u64, code: i32) -> Value {
+    machine.wait(&format!("the cluster's state at host {host} to be {code}"), || {
+        let output = machine.skein(host, &["status", "--json"]);
+        (output.status.code() == Some(code))
+            .then(|| serde_json::from_slice(&output.stdout).unwrap_or_default())
+    })
+}
+
+/// The replicas' states, by id.
+fn states(seen: &Value) -> Vec<&str> {
+    let all = seen["replicas"].as_array().unwrap();
+    all.iter().map(|replica| replica["state"].as_str().unwrap()).collect()
+}
+
 fn all_but(id: u64) -> Vec<u64> {
     (1..=3).filter(|other| *other != id).collect()
 }
@@ -74,6 +90,13 @@ fn three_hosts() {
         machine.evidence()
     );
 
+    for host in 1..=3 {
+        let seen = wait_seen(&machine, host, 0);
+        assert_eq!(seen["leader"], leader, "{seen:#}");
+        assert_eq!(states(&seen), ["running"; 3], "{seen:#}");
+        assert_eq!(seen["elsewhere"], json!(all_but(host)), "{seen:#}");
+    }
+
     // The leader's host dies.
     let held = [leader, follower].map(|id| connected(&machine, id));
     machine.kill(leader);
@@ -81,6 +104,15 @@ fn three_hosts() {
     let others = all_but(leader);
     assert!(machine.count(others[0]) > 2 && machine.count(others[1]) > 3);
     let second = known_leader(&machine, &others);
+    for host in others {
+        let seen = wait_seen(&machine, host, 1);
+        assert_eq!(seen["leader"], second, "{seen:#}");
+        let lost = &seen["replicas"][leader as usize - 1];
+        let address = format!("10.77.0.{leader}:7100");
+        assert_eq!((&lost["state"], &lost["address"]), (&json!("unreachable"), &json!(address)));
+        let why = lost["faults"][0]["why"].as_str().unwrap_or_default();
+        assert!(why.contains(&format!("its node at {address} cannot be asked")), "{seen:#}");
+    }
     machine.start(leader);
     machine.wait_running(leader);
 
@@ -94,6 +126,10 @@ fn three_hosts() {
     let before = machine.count(third);
     let alone = machine.hosts.host(second).enter(|| ask_once(("127.0.0.1", PORT), "x"));
     assert_eq!(alone, None, "cut off it can commit nothing");
+    assert_eq!(wait_seen(&machine, second, 2)["leader"], Value::Null);
+    let seen = wait_seen(&machine, third, 1);
+    assert_eq!(seen["leader"], third, "{seen:#}");
+    assert_eq!(states(&seen)[second as usize - 1], "unreachable", "{seen:#}");
     machine.hosts.cable(second, "up");
     machine.wait("the cut off host to follow", || {
         (known_leader(&machine, &[1, 2, 3]) != second).then_some(())
@@ -107,8 +143,8 @@ fn three_hosts() {
         let same = |key: &str| rows.iter().all(|row| row[key] == rows[0][key]);
         (same("digest_index") && same("digest") && same("applied_index")).then_some(())
     });
-    let table = String::from_utf8(machine.skein(1, &["status"]).stdout).unwrap();
-    assert!(table.contains("2 more replicas are on other machines"), "{table}");
+    let table = String::from_utf8(machine.skein(1, &["status", "--here"]).stdout).unwrap();
+    assert!(table.contains("2 more replicas are on other hosts"), "{table}");
     let logs = String::from_utf8(machine.skein(1, &["logs"]).stdout).unwrap();
     assert!(logs.contains("node 1 | "), "{logs}");
 

@@ -272,6 +272,8 @@ pub enum ReplicaState {
     Witness,
     /// Not there.
     Down,
+    /// On another host, and its node cannot be asked from this one.
+    Unreachable,
 }
 
 impl ReplicaState {
@@ -293,6 +295,7 @@ impl ReplicaState {
             Self::Passive => "passive",
             Self::Witness => "witness",
             Self::Down => "down",
+            Self::Unreachable => "unreachable",
         }
     }
 }

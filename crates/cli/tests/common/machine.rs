@@ -183,7 +183,7 @@ impl Machine {
 
     /// A host's status of its replica.
     pub fn status(&self, id: u64) -> Value {
-        let output = self.skein(id, &["status", "--json"]);
+        let output = self.skein(id, &["status", "--here", "--json"]);
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 

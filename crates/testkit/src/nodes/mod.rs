@@ -282,12 +282,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// What `skein status --json` says there; null while it does not run.
+    /// What `skein status --json` says there of its own replica; null while it does not run.
     ///
     /// # Errors
     /// It has no host.
     pub fn status(&self, id: u64) -> Outcome<Value> {
-        self.told(id, "status")
+        self.told(id, &["status", "--here", "--json"])
     }
 
     /// The same of `skein members --json`.
@@ -295,11 +295,11 @@ impl Nodes {
     /// # Errors
     /// It has no host.
     pub fn members(&self, id: u64) -> Outcome<Value> {
-        self.told(id, "members")
+        self.told(id, &["members", "--json"])
     }
 
-    fn told(&self, id: u64, what: &str) -> Outcome<Value> {
-        let output = self.skein(id, &[what, "--json"])?;
+    fn told(&self, id: u64, args: &[&str]) -> Outcome<Value> {
+        let output = self.skein(id, args)?;
         Ok(serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
 
