@@ -1,4 +1,4 @@
-//! What members ask each other's admin interfaces, over a connection of its own ([`crate::transport::wire`]): `skein verify` on one host compares servers of all hosts so.
+//! What members ask each other's admin interfaces, over a connection of its own ([`crate::transport::wire`]): so `skein verify` on one host compares servers of all hosts, and `skein status` shows them.
 //!
 //! ```text
 //! question = Head as JSON, in a frame | body, in frames of up to 256 KiB
@@ -19,8 +19,10 @@ use tokio::sync::mpsc::UnboundedSender;
 pub const QUESTION_BYTES_MAX: u64 = 2 << 20;
 /// The most bytes of an answer: the hashes of the largest server's memory.
 pub const ANSWER_BYTES_MAX: u64 = 128 << 20;
-/// The longest time of the other side to begin its answer: a server that reads all of its memory.
+/// The longest time of the other side to begin its answer: a server that reads all of its memory,
 const PATIENCE: Duration = Duration::from_secs(60);
+/// and a node that says how it is.
+const PATIENCE_AT_ONCE: Duration = Duration::from_secs(2);
 /// Others ask again.
 static TURNS: Turns = Turns::new(16);
 
@@ -84,9 +86,10 @@ pub fn ask(
 ) -> io::Result<Answer> {
     let mut wire = Wire::connect(ADMIN, address, key, cluster)?;
     let Question { method, target, kind, body } = question;
+    let patience = if target == "/status" { PATIENCE_AT_ONCE } else { PATIENCE };
     let head = Head { method, target, kind, ..Head::default() };
     send(&mut wire, head, &body)?;
-    let head = wire.receive_within(PATIENCE)?;
+    let head = wire.receive_within(patience)?;
     let (Head { status, kind, .. }, body) = rest(&mut wire, &head, ANSWER_BYTES_MAX)?;
     Ok(Answer { status, kind, body })
 }
