@@ -308,7 +308,8 @@ fn an_export_needs_nothing_of_its_host_but_skein() {
     assert_keys(port, 299);
     let file = real.cluster.place.path("moved.skein");
     let word = file.to_str().unwrap();
-    assert_eq!(checkpoint(&real, &["create"]).status.code(), Some(0));
+    let taken = checkpoint(&real, &["create"]);
+    assert_eq!(taken.status.code(), Some(0), "{taken:?}");
     export_image(&real, word);
 
     // A host with neither the program, nor the files, nor that version of Skein.

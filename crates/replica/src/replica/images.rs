@@ -33,6 +33,8 @@ pub(super) const DAMAGED: u8 = KIND_APP + 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often peers are told, as messages may be lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// An image that is asked for waits so long for a server that was just begun, after an upgrade, say.
+const IN_STEP_WITHIN: Duration = Duration::from_secs(5);
 /// A server that does not come to stand within this time goes on,
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
@@ -71,8 +73,10 @@ pub(super) struct Images {
     doubted: LogIndex,
     /// Failed restores from an image.
     tries: BTreeMap<LogIndex, u32>,
-    /// Who asked for an image.
+    /// Who asked for an image,
     asked: Vec<Reply>,
+    /// and until when they wait for a server that is not in step yet.
+    asked_until: Option<Duration>,
     /// Why none could be had last.
     refused: Option<String>,
     /// There was no room for the last one.
@@ -105,6 +109,7 @@ impl Images {
             doubted: LogIndex(0),
             tries: BTreeMap::new(),
             asked: Vec::new(),
+            asked_until: None,
             refused: None,
             no_room: None,
             next: Duration::ZERO,
@@ -188,6 +193,7 @@ impl Images {
     }
 
     fn answer(&mut self, answer: &Result<Checkpointed, String>) {
+        self.asked_until = None;
         for reply in self.asked.drain(..) {
             // The requester may be gone.
             let _ = reply.send(answer.clone());
@@ -229,9 +235,18 @@ impl<E: Environment> Replica<E> {
             return;
         }
         self.images.asked.push(reply);
-        if self.images.taking.is_none()
-            && let Err(why) = self.begin_image()
-        {
+        self.images.asked_until.get_or_insert(self.now + IN_STEP_WITHIN);
+        self.begin_asked();
+    }
+
+    /// Begins an image that was asked for, when the server is in step.
+    fn begin_asked(&mut self) {
+        let waits = |until: Duration| !self.slot.is_in_step() && self.now < until;
+        if self.images.taking.is_some() || self.images.asked_until.is_none_or(waits) {
+            return;
+        }
+        self.images.asked_until = None;
+        if let Err(why) = self.begin_image() {
             self.images.answer(&Err(why));
         }
     }
@@ -252,6 +267,7 @@ impl<E: Environment> Replica<E> {
         if !self.members.kind.can_serve() {
             return self.forget_as_witness();
         }
+        self.begin_asked();
         self.forget_log();
         self.look_for_need();
         self.tend_fetch();
@@ -297,7 +313,8 @@ impl<E: Environment> Replica<E> {
 
     /// When images need attention by time alone, if ever.
     pub(super) fn images_wake(&self) -> Option<Duration> {
-        let busy = self.images.fetch.is_some() || self.images.need.is_some();
+        let asked = self.images.asked_until.is_some();
+        let busy = asked || self.images.fetch.is_some() || self.images.need.is_some();
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
         if self.slot.rests() && !busy {
             let newer = self.images.known.values().any(|index| *index > newest);
