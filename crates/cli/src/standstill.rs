@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::admin::{AdminError, Asked};
 use crate::instance::NodeFiles;
-use skein_node::ReplicaState;
+use skein_node::status::MemberReport;
+use skein_node::{NodeStatus, ReplicaState};
 
 /// The longest time of a node to answer that it holds its server.
 const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
@@ -25,22 +26,27 @@ pub type Answer<T> = Result<T, String>;
 /// Those of other hosts are among them: a node of this host that answers knows the members.
 pub fn with_servers(here: &[NodeFiles]) -> Vec<Asked> {
     let mut nodes: Vec<Asked> = here.iter().map(Asked::here).collect();
-    let knows = |node: &NodeFiles| {
-        let members = Asked::here(node).status(LIMIT_TO_HOLD).ok()?.members;
-        (!members.is_empty()).then_some((node.clone(), members))
-    };
-    if let Some((node, members)) = here.iter().find_map(knows) {
-        let is_here = |id: u64| here.iter().any(|node| node.id == id);
-        let elsewhere = members.into_iter().filter(|member| member.votes && !is_here(member.id));
-        nodes.extend(elsewhere.map(|member| Asked::through(&node, member.id)));
-        nodes.sort_by_key(|node| node.id);
-    }
+    let told = ask_all(&nodes, |node| node.status(LIMIT_TO_HOLD));
+    let elsewhere = elsewhere(here, &told).into_iter();
+    nodes.extend(elsewhere.filter(|(member, _)| member.votes).map(|(_, node)| node));
+    nodes.sort_by_key(|node| node.id);
     let states = ask_all(&nodes, |node| Ok(node.status(LIMIT_TO_HOLD)?.replica.state));
     let has_none = |state: &Answer<ReplicaState>| {
         matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
     };
     let all = nodes.into_iter().zip(states);
     all.filter(|(_, state)| !has_none(state)).map(|(node, _)| node).collect()
+}
+
+/// The members on other hosts, and their nodes, if a node of this host has `told` of them.
+pub fn elsewhere(here: &[NodeFiles], told: &[Answer<NodeStatus>]) -> Vec<(MemberReport, Asked)> {
+    let knows = |(_, told): &(&NodeFiles, &Answer<NodeStatus>)| {
+        told.as_ref().is_ok_and(|status| !status.members.is_empty())
+    };
+    let Some((node, Ok(status))) = here.iter().zip(told).find(knows) else { return Vec::new() };
+    let is_elsewhere = |member: &&MemberReport| here.iter().all(|node| node.id != member.id);
+    let members = status.members.iter().filter(is_elsewhere);
+    members.map(|member| (member.clone(), Asked::through(node, member.id))).collect()
 }
 
 /// Tries `compare` until its result is not `unclear`, or patience ends.

@@ -91,31 +91,18 @@ pub fn state_of(instance: &Instance) -> Result<State, Failure> {
 
 /// Asks all nodes; those of this host alone if that `is_enough`.
 fn ask_all(here: &[NodeFiles], is_enough: bool) -> Vec<Told> {
+    let ask = |nodes: &[Asked]| standstill::ask_all(nodes, |node| node.status(LIMIT));
     let own: Vec<Asked> = here.iter().map(Asked::here).collect();
-    let answers = standstill::ask_all(&own, |node| node.status(LIMIT));
-    let told = |(node, answer): (&NodeFiles, _)| Told {
-        id: node.id,
-        address: node.address.clone(),
-        is_here: true,
-        answer,
+    let answers = ask(&own);
+    let others = if is_enough { Vec::new() } else { standstill::elsewhere(here, &answers) };
+    let (members, nodes): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+    let told = |is_here| {
+        move |((id, address), answer): ((u64, String), _)| Told { id, address, is_here, answer }
     };
-    let mut all: Vec<Told> = here.iter().zip(answers).map(told).collect();
-    let knows = |(node, told): (_, &Told)| {
-        let members = &told.answer.as_ref().ok()?.members;
-        (!members.is_empty()).then(|| (node, members.clone()))
-    };
-    let known = here.iter().zip(&all).find_map(knows).filter(|_| !is_enough);
-    if let Some((node, mut members)) = known {
-        members.retain(|member| here.iter().all(|node| node.id != member.id));
-        let nodes: Vec<_> = members.iter().map(|one| Asked::through(node, one.id)).collect();
-        let answers = standstill::ask_all(&nodes, |node| node.status(LIMIT));
-        all.extend(members.into_iter().zip(answers).map(|(member, answer)| Told {
-            id: member.id,
-            address: member.address,
-            is_here: false,
-            answer,
-        }));
-    }
+    let own = here.iter().map(|node| (node.id, node.address.clone()));
+    let others = members.into_iter().map(|member| (member.id, member.address));
+    let others = others.zip(ask(&nodes)).map(told(false));
+    let mut all: Vec<Told> = own.zip(answers).map(told(true)).chain(others).collect();
     all.sort_by_key(|told| told.id);
     all
 }
@@ -156,13 +143,12 @@ fn join(state: &State, told: Vec<Told>) -> (ClusterStatus, u8) {
     } else {
         DEGRADED
     };
-    let (at_leader, at_any) =
-        (here().filter(leads).max_by_key(|status| status.term), here().next());
+    let best_here = here().max_by_key(|status| (leads(status), status.term));
     let cluster = ClusterStatus {
         name: state.name.clone(),
         mode: state.mode.clone(),
         schedule: state.schedule.clone(),
-        service: at_leader.or(at_any).map(|status| status.service.clone()).unwrap_or_default(),
+        service: best_here.map(|status| status.service.clone()).unwrap_or_default(),
         leader: leader_id,
         term: known.map_or(0, |status| status.term),
         levels: leader.and_then(|status| status.levels.clone()),
@@ -484,7 +470,7 @@ mod tests {
     fn replicas_of_other_hosts_are_among_them() {
         let lead = || answer(2, "leader", ReplicaState::Running);
         let follow = |id| answer(id, "follower", ReplicaState::Running);
-        // Host 1 of three; what it says of `third` is all that differs.
+        // At host 1 of three: what it hears of the others.
         let seen = |second: Option<NodeStatus>, third: Option<NodeStatus>| {
             let mut all = told(vec![follow(1), second, third]);
             all.iter_mut().skip(1).for_each(|told| told.is_here = false);

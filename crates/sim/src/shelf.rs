@@ -53,7 +53,7 @@ pub struct Shelf {
 
 impl Shelf {
     /// A node starts: what is not confirmed, or rotten, goes.
-    pub fn clear(&mut self) {
+    pub fn restart(&mut self) {
         self.images.retain(|_, image| image.confirmed && !image.rotten);
     }
 

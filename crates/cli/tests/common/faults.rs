@@ -228,7 +228,10 @@ fn make_loop(pid: Pid) {
         }
         go_on(pid, libc::PTRACE_SINGLESTEP, signal);
         // By single steps the runtime's handler of that takes longer than until the next one.
-        signal = Some(stopped(pid, libc::SIGTRAP)).filter(|s| *s != SPIN_SIGNAL).unwrap_or(0);
+        signal = match stopped(pid, libc::SIGTRAP) {
+            SPIN_SIGNAL => 0,
+            other => other,
+        };
     }
 }
 

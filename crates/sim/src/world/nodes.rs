@@ -24,7 +24,7 @@ impl World {
         if machine.process.is_some() || machine.lost {
             return Ok(());
         }
-        self.at(id).images.clear();
+        self.at(id).images.restart();
         let machine = &self.machines[&id];
         let rng = SimRng::new(self.rng.next_u64());
         let broken = self.options.broken;
