@@ -208,7 +208,9 @@ pub struct Header {
     /// The same of what processes share, which is needed first and comes last in the file ([`crate::restore`]): counted from where that begins; 0:
     /// [`restore_pieces`](Self::restore_pieces) counts for it, too.
     pub restore_shared: AtomicU32,
-    _pad2: [u32; 24],
+    /// Whether the node writes the pages of processes into their memory, and which process asks for its own ([`crate::restore::placing`]). A futex shared between processes.
+    pub restore_asks: AtomicU32,
+    _pad2: [u32; 23],
 
     /// What the server is doing ([`state`]); written by the runtime.
     pub server_state: AtomicU32,

@@ -223,6 +223,26 @@ pub mod kind {
     pub const PRIVATE: u32 = 8;
 }
 
+/// Who writes the private pages of a process: the node, when the process has made its mappings and asks, or the process itself, from the file. The values of
+/// [`Header::restore_asks`](crate::layout::Header::restore_asks).
+///
+/// The node offers, the first process accepts; then one process at a time asks, the node answers, and the process takes its answer away. A node or a runtime of before knows nothing of it:
+/// then nobody offers, or nobody accepts.
+pub mod placing {
+    /// Each process reads its pages from the file.
+    pub const NOT: u32 = 0;
+    /// The node would write them.
+    pub const OFFERED: u32 = 1;
+    /// No process asks.
+    pub const FREE: u32 = 2;
+    /// Those of the process that asked are there.
+    pub const PLACED: u32 = 3;
+    /// The node cannot write them: they come in the file, for all processes.
+    pub const IN_FILE: u32 = 4;
+    /// The process with the number `n` in the table asks by `FIRST + n`.
+    pub const FIRST: u32 = 16;
+}
+
 /// What a server has told the kernel about a mapping.
 pub mod advice {
     /// A forked child does not have it.

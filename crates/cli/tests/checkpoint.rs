@@ -117,6 +117,10 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     let restored: Vec<_> = events(&real, replica, "restoring");
     assert_eq!(restored.len(), 1, "{}", real.cluster.evidence());
     assert_eq!(restored[0]["index"], first);
+    // Its pages came to where they belong, and by no file between.
+    let unpacked = events(&real, replica, "unpacked");
+    let into: Vec<_> = unpacked.iter().map(|event| event["into"].as_str()).collect();
+    assert_eq!(into, [Some("memory")], "{}", real.cluster.evidence());
     assert!(events(&real, replica, "server_ended").is_empty(), "{}", real.cluster.evidence());
     real.wait_files_agreed();
     real.wait_memory_agreed();

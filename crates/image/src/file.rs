@@ -15,6 +15,7 @@
 use crate::form::{MAX_STATE_BYTES, PACKED, PIECE_BYTES, field};
 use crate::pack::{LEVEL, Pack, PackId};
 use crate::packed::{self, MAX_NAMED, Planned, Stream};
+use crate::placed::Placed;
 use skein_model::{LogIndex, Term};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -489,6 +490,9 @@ pub struct Body {
     path: PathBuf,
 }
 
+/// Why there are no parts of it.
+const NO_PACKS: &str = "its body is not in packs";
+
 /// Where they come from.
 enum Source {
     /// The file itself.
@@ -520,26 +524,44 @@ impl Body {
         Ok(true)
     }
 
-    /// Writes the restore file in two parts, the one from `second` on first. Of one of which nothing is [known](Self::place_known) there are no parts.
+    /// The pages of the restore file, if they are [known](Self::place_known) by their places.
+    ///
+    /// # Errors
+    /// There are no descriptors or no memory.
+    pub fn placed(&self) -> Result<Option<Placed>, ImageError> {
+        match &self.from {
+            Source::Packs(memory, _) => memory.placed(&self.path).map(Some),
+            Source::Own(_) => Ok(None),
+        }
+    }
+
+    /// Writes the part of the restore file from `at` on. Of one of which nothing is [known](Self::place_known) there are no parts.
     ///
     /// # Errors
     /// As for [`memory`](Self::memory).
-    pub fn memory_from(
-        &mut self,
-        second: u64,
-        to_second: &mut (dyn Write + Send),
-        to_first: &mut (dyn Write + Send),
-    ) -> Result<(), ImageError> {
+    pub fn memory_behind(&self, at: u64, out: &mut (dyn Write + Send)) -> Result<(), ImageError> {
         let damaged = |why| ImageError::damaged(&self.path, why);
-        let Source::Packs(memory, _) = &mut self.from else {
-            return Err(damaged("its body is not in packs"));
-        };
+        let Source::Packs(memory, _) = &self.from else { return Err(damaged(NO_PACKS)) };
         let mut rest = memory.again();
-        if rest.skip(second) != second {
+        if rest.skip(at) != at {
             return Err(damaged("no page begins where its shared memory is said to"));
         }
-        rest.copy(u64::MAX, to_second, &self.path)?;
-        memory.copy(second, to_first, &self.path)
+        rest.copy(u64::MAX, out, &self.path)
+    }
+
+    /// Writes the part before `at`.
+    ///
+    /// # Errors
+    /// As for [`memory`](Self::memory).
+    pub fn memory_before(
+        &mut self,
+        at: u64,
+        out: &mut (dyn Write + Send),
+    ) -> Result<(), ImageError> {
+        let Source::Packs(memory, _) = &mut self.from else {
+            return Err(ImageError::damaged(&self.path, NO_PACKS));
+        };
+        memory.copy(at, out, &self.path)
     }
 
     /// Hands over the packed files, which `read` reads to their end; answers its result.

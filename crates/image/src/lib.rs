@@ -10,7 +10,9 @@
 //! * [`copied`]: in memory, until it is written.
 //! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew;
 //! * [`packed`]: without pages, which are in packs of several images,
-//! * [`pack`]: one of these.
+//! * [`pack`]: one of these;
+//! * [`placed`]: its pages by their places, for several threads;
+//! * [`restore_file`]: what the restore file says of itself.
 //!
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
@@ -29,8 +31,10 @@ pub mod maps;
 pub mod pack;
 pub mod packed;
 pub mod pages;
+pub mod placed;
 pub mod processes;
 mod raw;
+pub mod restore_file;
 mod stand_ins;
 pub mod take;
 mod written;

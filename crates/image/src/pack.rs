@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 /// `skeinpck` and the version.
@@ -134,13 +135,18 @@ impl<'a> PackWriter<'a> {
     }
 }
 
+/// Where a pack's blocks end, and the hashes of its pages.
+struct Index {
+    ends: Vec<u64>,
+    hashes: Vec<u128>,
+}
+
 /// A pack that can be read.
 pub struct Pack {
     id: PackId,
     path: PathBuf,
     file: File,
-    ends: Vec<u64>,
-    hashes: Vec<u128>,
+    index: Arc<Index>,
     /// The number of the block that was read last, and its pages.
     block: (usize, Vec<u8>),
     compressed: Vec<u8>,
@@ -212,9 +218,31 @@ impl Pack {
         if !in_order || ends.last().is_some_and(|end| *end > trailer_at - index_bytes) {
             return Err(damaged("its index is none"));
         }
-        let unpacker = zstd::bulk::Decompressor::new().map_err(ImageError::io(&path))?;
+        let index = Arc::new(Index { ends, hashes });
+        Self::with(id, path.clone(), file, index, false).map_err(ImageError::io(&path))
+    }
+
+    fn with(
+        id: PackId,
+        path: PathBuf,
+        file: File,
+        index: Arc<Index>,
+        is_verified: bool,
+    ) -> io::Result<Self> {
+        let unpacker = zstd::bulk::Decompressor::new()?;
         let (block, compressed) = ((usize::MAX, Vec::new()), Vec::new());
-        Ok(Self { id, path, file, ends, hashes, block, compressed, unpacker, is_verified: false })
+        Ok(Self { id, path, file, index, block, compressed, unpacker, is_verified })
+    }
+
+    /// The same pack for another thread.
+    ///
+    /// # Errors
+    /// There are no descriptors or no memory.
+    pub fn again(&self) -> Result<Self, ImageError> {
+        let failed = ImageError::io(&self.path);
+        let file = self.file.try_clone().map_err(&failed)?;
+        Self::with(self.id, self.path.clone(), file, self.index.clone(), self.is_verified)
+            .map_err(failed)
     }
 
     /// Its name.
@@ -226,7 +254,7 @@ impl Pack {
     /// The hashes of its pages, by their places.
     #[must_use]
     pub fn hashes(&self) -> &[u128] {
-        &self.hashes
+        &self.index.hashes
     }
 
     /// Reads all of it.
@@ -257,15 +285,26 @@ impl Pack {
     /// # Errors
     /// It is damaged, or cannot be read.
     pub fn page(&mut self, place: u32) -> Result<&[u8; PAGE], ImageError> {
-        let number = place as usize;
+        let pages = self.pages(place, 1)?;
+        Ok(pages.first_chunk().expect("as many pages were asked for"))
+    }
+
+    /// The same of `count` pages or fewer, at least one: those that are compressed together.
+    ///
+    /// # Errors
+    /// As for [`page`](Self::page).
+    pub fn pages(&mut self, place: u32, count: u32) -> Result<&[u8], ImageError> {
+        let first = place as usize;
         let damaged = |why: &dyn std::fmt::Display| ImageError::damaged(&self.path, why);
-        let Some(expected) = self.hashes.get(number).copied() else {
+        let Index { ends, hashes } = &*self.index;
+        let block = first / BLOCK_PAGES;
+        let end = hashes.len().min(first + count as usize).min((block + 1) * BLOCK_PAGES);
+        let Some(expected) = hashes.get(first..end).filter(|pages| !pages.is_empty()) else {
             return Err(damaged(&"an image names a page that it has not got"));
         };
-        let block = number / BLOCK_PAGES;
         if self.block.0 != block {
-            let start = block.checked_sub(1).map_or(HEAD.len() as u64, |before| self.ends[before]);
-            self.compressed.resize((self.ends[block] - start) as usize, 0);
+            let start = block.checked_sub(1).map_or(HEAD.len() as u64, |before| ends[before]);
+            self.compressed.resize((ends[block] - start) as usize, 0);
             let read = self.file.read_exact_at(&mut self.compressed, start);
             read.map_err(ImageError::io(&self.path))?;
             self.block.0 = usize::MAX;
@@ -275,11 +314,20 @@ impl Pack {
             self.block.1.truncate(unpacked.map_err(|error| damaged(&error))?);
             self.block.0 = block;
         }
-        let pages = self.block.1.as_chunks::<PAGE>().0;
-        match pages.get(number % BLOCK_PAGES) {
-            Some(page) if self.is_verified || hash(page) == expected => Ok(page),
-            _ => Err(ImageError::damaged(&self.path, "a page of it is not what was written")),
-        }
+        let at = first % BLOCK_PAGES * PAGE;
+        let pages = self.block.1.get(at..at + expected.len() * PAGE);
+        let are_whole = |pages: &&[u8]| {
+            self.is_verified
+                || pages.chunks_exact(PAGE).zip(expected).all(|(page, is)| hash(page) == *is)
+        };
+        pages
+            .filter(are_whole)
+            .ok_or_else(|| ImageError::damaged(&self.path, "a page of it is not what was written"))
+    }
+
+    /// The first place behind this one whose page is not compressed together with it.
+    pub(crate) const fn next_block(place: u32) -> u32 {
+        (place / BLOCK_PAGES as u32 + 1).saturating_mul(BLOCK_PAGES as u32)
     }
 }
 
@@ -318,6 +366,13 @@ mod tests {
                 assert_eq!(pack.page(n).unwrap(), &page(n));
             }
             assert!(pack.page(pages).unwrap_err().is_damage());
+            let (mut found, mut again) = (0, pack.again().unwrap());
+            while found < pages {
+                let together = again.pages(found, u32::MAX).unwrap().as_chunks::<PAGE>().0;
+                assert!(together.iter().zip(found..).all(|(is, n)| *is == page(n)));
+                found += together.len() as u32;
+                assert_eq!(found, pages.min(Pack::next_block(found - 1)));
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::copied::{Copied, Page, Piece, hash};
 use crate::form::PAGE_BYTES;
 use crate::form::{ImageError, MAX_STATE_BYTES, PIECE_BYTES};
 use crate::pack::{Pack, PackId, PackWriter};
+use crate::placed::Placed;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -42,10 +43,10 @@ const PIECES: usize = 4;
 
 /// Pages in a row in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
-    pack: u32,
-    place: u32,
-    count: u32,
+pub(crate) struct Row {
+    pub(crate) pack: u32,
+    pub(crate) place: u32,
+    pub(crate) count: u32,
 }
 
 /// How a stream is made.
@@ -358,6 +359,12 @@ impl Stream {
             page: self.page,
             left: self.left.clone(),
         }
+    }
+
+    /// Its pages by their places, of a stream of which nothing was read.
+    pub(crate) fn placed(&self, path: &Path) -> Result<Placed, ImageError> {
+        let rows = self.rows.iter().copied().collect();
+        Placed::new(path, self.pieces.iter(), rows, &self.packs.borrow())
     }
 
     /// Leaves out the next bytes, as many whole pages and other bytes as there are among `count`; answers how many that were.

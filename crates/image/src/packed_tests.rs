@@ -231,7 +231,8 @@ fn the_second_part_of_the_memory_may_come_first() {
     let read = |at: usize| {
         let (_, mut body) = Opened::open(&written.path, &OWNER)?.verify()?.unpack()?;
         let (mut second, mut first) = (Vec::new(), Vec::new());
-        body.memory_from(at as u64, &mut second, &mut first).map(|()| (first, second))
+        body.memory_behind(at as u64, &mut second)?;
+        body.memory_before(at as u64, &mut first).map(|()| (first, second))
     };
     let end = whole.len();
     let pages = [0, 1, 63, 64, 200, 300].map(|page| 4 + page * PAGE);
@@ -242,5 +243,38 @@ fn the_second_part_of_the_memory_may_come_first() {
     // Inside a page, and behind the end.
     for at in [5, 4 + PAGE + 1, end - 1, end + 1] {
         assert!(read(at).unwrap_err().is_damage(), "{at} of {end}");
+    }
+}
+
+#[test]
+fn pages_are_found_by_their_places() {
+    let mut images = Images::new();
+    images.write(1, &(0..300).collect::<Vec<_>>(), &|_| false);
+    let pages: Vec<u64> = (10..200).chain(1_000..1_100).chain(20..25).collect();
+    let written = images.write(2, &pages, &|n| n < 300);
+    let (whole, count) = (&written.memory, pages.len());
+    let (_, body) =
+        Opened::open(&written.path, &OWNER).unwrap().verify().unwrap().unpack().unwrap();
+    let one = body.placed().unwrap().unwrap();
+    let (mut place, step) = (one.again().unwrap(), PAGE as u64);
+    let end = 4 + count as u64 * step;
+    for first in 0..count as u64 {
+        let at = 4 + first * step;
+        for most in [1, 3, 1_000] {
+            let found = place.read(at, most * step).unwrap();
+            assert!(!found.is_empty() && found.len().is_multiple_of(PAGE));
+            assert!(found.len() <= most as usize * PAGE);
+            assert!(whole[at as usize..].starts_with(found), "{most} pages from {first}");
+        }
+        for least in [step, 10 * step, 70 * step] {
+            let cut = one.end_of_part(at, least, end).unwrap();
+            assert!(cut == end || cut >= at + least && cut - at - least < 64 * step);
+            // A part does not share with the next one what is unpacked together.
+            let last = place.read(cut - step, 2 * step).unwrap();
+            assert!(cut == end || last.len() == PAGE, "{first} and {least}");
+        }
+    }
+    for nowhere in [0, 3, 5, 4 + step - 1, end, end + step] {
+        assert!(place.read(nowhere, step).unwrap_err().is_damage(), "{nowhere}");
     }
 }

@@ -2,7 +2,10 @@
 
 use crate::{MemoryError, Result};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,6 +67,43 @@ pub fn below(init: u32) -> Result<Vec<Process>> {
     Ok(found)
 }
 
+/// Opens the memory of processes by their numbers in the server, to write to it while they are restored.
+#[derive(Debug)]
+pub struct Memories {
+    init: u32,
+    /// The processes' numbers on the host.
+    known: BTreeMap<u32, u32>,
+}
+
+impl Memories {
+    /// Of the processes whose parent is `init`.
+    #[must_use]
+    pub const fn new(init: u32) -> Self {
+        Self { init, known: BTreeMap::new() }
+    }
+
+    /// That of the process with this number, for as long as that has it.
+    ///
+    /// # Errors
+    /// There is none, or it may not be written.
+    pub fn open(&mut self, pid: u32) -> io::Result<File> {
+        if !self.known.contains_key(&pid) {
+            let all = children_of(self.init).map_err(io::Error::other)?;
+            self.known = all.into_iter().map(|(host, status)| (status.pid, host)).collect();
+        }
+        let host = self.known.get(&pid).ok_or(io::ErrorKind::NotFound)?;
+        // Whatever gets the number next, this stays the same process's.
+        let process = format!("/proc/{host}");
+        let process = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(process)?;
+        let place = format!("/proc/self/fd/{}", process.as_raw_fd());
+        let status = parse(&fs::read_to_string(format!("{place}/status"))?);
+        if status.is_none_or(|status| (status.parent, status.pid) != (self.init, pid)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        File::options().write(true).open(format!("{place}/mem"))
+    }
+}
+
 /// A process that was just forked may still be on its way to where it sleeps.
 pub(crate) fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
     let path = format!("/proc/{}/syscall", process.host_pid);
@@ -91,14 +131,20 @@ fn origin(name: &str, pid: u32) -> Option<u32> {
 
 /// The numbers on the host of the stand-ins below `init` with numbers from `first` on, by the numbers of their origins in the server.
 pub(crate) fn stand_ins(init: u32, first: u32) -> Result<BTreeMap<u32, u32>> {
-    let all = match Path::new("/proc/thread-self/children").exists() {
-        true => children(init),
-        false => by_parent()?.remove(&init).unwrap_or_default(),
-    };
-    let stands = all.into_iter().filter(|(_, status)| status.has_memory && status.pid >= first);
+    let stands = children_of(init)?
+        .into_iter()
+        .filter(|(_, status)| status.has_memory && status.pid >= first);
     let by_origin =
         stands.filter_map(|(pid, status)| Some((origin(&status.name, status.pid)?, pid)));
     Ok(by_origin.collect())
+}
+
+/// The children of a process, whatever the kernel lists.
+fn children_of(parent: u32) -> Result<Vec<(u32, Status)>> {
+    Ok(match Path::new("/proc/thread-self/children").exists() {
+        true => children(parent),
+        false => by_parent()?.remove(&parent).unwrap_or_default(),
+    })
 }
 
 /// The children of a process, of all its threads. What ended meanwhile is not the server's, which stands still.

@@ -38,9 +38,7 @@ use skein_arena::restore::{
 };
 use skein_arena::uses::Use;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Error;
 use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -363,98 +361,6 @@ impl Aside<'_> {
 /// Whether a process may have told the kernel something about its memory that only the list shows which counts pages.
 fn has_advised(header: &[u8]) -> bool {
     word(header, offset_of!(Header, uses) + Use::MemoryAdvice as usize * size_of::<u64>()) != 0
-}
-
-/// The paths of files that a server knows which continues from this image: a part of [`Source::paths`] of its next one, whatever the log still has by then.
-///
-/// # Errors
-/// It is no image of this version, or cannot be read.
-pub fn paths(image: &File) -> Result<BTreeSet<PathBuf>> {
-    let told = Told::read(image)?;
-    let mut paths = BTreeSet::new();
-    for n in 0..told.count(offset_of!(Head, files)) {
-        let at = told.word(n * size_of::<Known>() + offset_of!(Known, path));
-        let name = at.and_then(|at| {
-            told.tables.get(at.checked_add(told.head(offset_of!(Head, names_at)))? as usize..)
-        });
-        let end = name.and_then(|name| name.iter().position(|byte| *byte == 0));
-        let (Some(name), Some(end)) = (name, end) else { return Err(Told::damaged()) };
-        paths.insert(PathBuf::from(OsStr::from_bytes(&name[..end])));
-    }
-    Ok(paths)
-}
-
-/// Where what processes share begins in an image's restore file, of which no more need be there than what is in no page.
-///
-/// # Errors
-/// As for [`paths`].
-pub fn shared_at(image: &File) -> Result<u64> {
-    let told = Told::read(image)?;
-    let before: usize = [
-        (offset_of!(Head, files), size_of::<Known>()),
-        (offset_of!(Head, processes), size_of::<restore::Process>()),
-        (offset_of!(Head, objects), size_of::<Object>()),
-        (offset_of!(Head, descriptions), size_of::<Description>()),
-        (offset_of!(Head, mappings), size_of::<restore::Mapping>()),
-    ]
-    .map(|(count, bytes)| told.count(count) * bytes)
-    .iter()
-    .sum();
-    match told.count(offset_of!(Head, heap_runs)) {
-        0 => Ok(told.bytes),
-        _ => {
-            let first = told.word(before + offset_of!(Run, at));
-            first.filter(|at| *at <= told.bytes).ok_or_else(Told::damaged)
-        }
-    }
-}
-
-/// What a restore file says of itself.
-struct Told {
-    head: [u8; size_of::<Head>()],
-    tables: Vec<u8>,
-    /// The file's length.
-    bytes: u64,
-}
-
-impl Told {
-    fn read(image: &File) -> Result<Self> {
-        let failed = |error: Error| MemoryError::Read { what: "the image".into(), error };
-        let mut told = Self { head: [0; size_of::<Head>()], tables: Vec::new(), bytes: 0 };
-        image.read_exact_at(&mut told.head, 0).map_err(failed)?;
-        told.bytes = image.metadata().map_err(failed)?.len();
-        let at = told.head(offset_of!(Head, tables_at));
-        let bytes = told.head(offset_of!(Head, tables_bytes));
-        let is_one = told.head(offset_of!(Head, magic)) == restore::MAGIC;
-        if !is_one || at > told.bytes || bytes > told.bytes - at {
-            return Err(Self::damaged());
-        }
-        told.tables.resize(bytes as usize, 0);
-        image.read_exact_at(&mut told.tables, at).map_err(failed)?;
-        Ok(told)
-    }
-
-    fn damaged() -> MemoryError {
-        let error = Error::other("it is no image of this version, or damaged");
-        MemoryError::Read { what: "the image".into(), error }
-    }
-
-    /// A word of the head.
-    fn head(&self, at: usize) -> u64 {
-        let word = self.head[at..].first_chunk().expect("it is one of the head's words");
-        u64::from_ne_bytes(*word)
-    }
-
-    /// A number of records.
-    fn count(&self, at: usize) -> usize {
-        let word = self.head[at..].first_chunk().expect("it is one of the head's words");
-        u32::from_ne_bytes(*word) as usize
-    }
-
-    /// A word of the tables.
-    fn word(&self, at: usize) -> Option<u64> {
-        self.tables.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word))
-    }
 }
 
 fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {

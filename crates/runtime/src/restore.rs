@@ -13,6 +13,7 @@ mod files;
 mod identity;
 mod kernels;
 mod numbers;
+mod pages;
 mod program;
 mod settings;
 mod steps;
@@ -28,10 +29,9 @@ use crate::uses::{self, Use};
 use crate::{glibc, process, spin, stack, thread};
 use core::mem::offset_of;
 use core::slice::from_raw_parts;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::layout::{
-    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_PIECE_BYTES,
-    RESTORE_SPAN, SERVER_BASE,
+    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
 };
 use skein_arena::restore::{
     Credentials, Description, Descriptor, Head, Known, Lock, MAGIC, Mapping, Object, Parked,
@@ -47,8 +47,6 @@ const IS_REPLACED_AT: usize = IS_CHILD_AT + 1;
 /// The tables are behind the stack, the head in front of them.
 const HEAD_AT: usize = RESTORE_AT + STACK_BYTES;
 const TABLES_AT: usize = HEAD_AT + PAGE_BYTES;
-/// So many bytes are read at a time: what a processor's cache holds.
-const AT_ONCE: usize = 512 << 10;
 /// The end of a process's addresses.
 const END: usize = 0x7fff_ffff_f000;
 const PAGE_BYTES: usize = 4096;
@@ -69,6 +67,7 @@ pub fn begin() {
     if read != Ok(bytes) || head.magic != MAGIC || head.tables_bytes as usize > RESTORE_SPAN / 2 {
         refuse!("descriptor {RESTORE_FD} is no image of this version");
     }
+    pages::accept();
     let file = take_room(&head);
     map_tables(&head, file);
     leave(restore);
@@ -248,64 +247,6 @@ impl Tables {
             None => fail(3),
         }
     }
-
-    /// Where what processes share begins in the file.
-    fn shared_at(&self) -> usize {
-        let heap = part(self.runs, [0, self.head.heap_runs]);
-        heap.first().map_or(usize::MAX, |run| run.at as usize)
-    }
-
-    /// Waits until the node has unpacked the file at `from`; answers how many bytes are there from then on, or more.
-    fn await_piece(&self, from: usize) -> usize {
-        // SAFETY: the arena, which is mapped. The runtime's own variables may be those of the image already.
-        let header = unsafe { &*(SERVER_BASE as *const Header) };
-        let shared = &header.restore_shared;
-        match from.checked_sub(self.shared_at()) {
-            Some(behind) if shared.load(Ordering::Acquire) != 0 => await_in(shared, behind),
-            _ => await_in(&header.restore_pieces, from),
-        }
-    }
-
-    /// Reads pages from the file to where they belong, or to `base` and more.
-    unsafe fn fill(&self, runs: &[Run], base: usize) {
-        for run in runs {
-            let mut to = base + run.address as usize;
-            let (mut left, mut from) = (run.bytes as usize, run.at as usize);
-            while left > 0 {
-                let there = left.min(self.await_piece(from)).min(AT_ONCE);
-                // New pages come quicker together than by a fault each. The read makes them where this does not.
-                // SAFETY: the image's memory, which is mapped; all of it is filled.
-                unsafe {
-                    sys::raw(
-                        libc::SYS_madvise,
-                        args([to, there, libc::MADV_POPULATE_WRITE as usize]),
-                    );
-                }
-                // SAFETY: as above.
-                let n = unsafe { must(1, libc::SYS_pread64, args([self.file(), to, there, from])) };
-                if n == 0 {
-                    fail(2);
-                }
-                (to, left, from) = (to + n, left - n, from + n);
-            }
-        }
-    }
-}
-
-/// Waits until a word that counts pieces says that there is more than `from`; answers how much more.
-fn await_in(pieces: &AtomicU32, from: usize) -> usize {
-    loop {
-        let there = pieces.load(Ordering::Acquire);
-        let end = match there {
-            0 => usize::MAX,
-            there => (there as usize - 1) * RESTORE_PIECE_BYTES as usize,
-        };
-        if from < end {
-            return end - from;
-        }
-        // A node that cannot go on ends the server.
-        sys::futex_wait(pieces, there);
-    }
 }
 
 /// The table at `at`, behind which the next one is.
@@ -447,7 +388,7 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
         for m in mappings {
             map(t, m, runs, same.lacks(m));
         }
-        t.fill(runs, 0);
+        t.take_pages(process, runs);
         for m in mappings {
             if m.protection as usize & WRITE == 0 && !is_of_files(m.kind) {
                 let bytes = (m.end - m.start) as usize;

@@ -10,7 +10,8 @@ use crate::node::{Account, Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
 use crate::started::Files;
 use skein_image::MemoryError;
-use skein_image::take::{self, Figures};
+use skein_image::restore_file;
+use skein_image::take::Figures;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
@@ -64,7 +65,7 @@ pub fn at(
             Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
             Err(e) => return Err(io::Error::other(e)),
         };
-        (known, since) = (take::paths(&image).map_err(io::Error::other)?, at);
+        (known, since) = (restore_file::paths(&image).map_err(io::Error::other)?, at);
         meanwhile()?;
         frames.append(&mut node.frames());
         let next = Output::new()?;

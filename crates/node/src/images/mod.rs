@@ -6,7 +6,8 @@
 //! * [`files`]: the server's files in an image.
 //! * [`export`](mod@export): a copy elsewhere.
 //! * [`incoming`]: one that another replica sends.
-//! * [`restart`]: what a server is given to continue from one.
+//! * [`restart`]: what a server is given to continue from one;
+//! * [`placing`]: its pages.
 //!
 //! Formats are those of [`skein_image::file`]. A crash leaves every whole image whole, and of others files with names of their own.
 
@@ -15,6 +16,7 @@ pub mod export;
 pub mod files;
 pub mod incoming;
 pub mod packs;
+mod placing;
 pub mod restart;
 pub mod store;
 pub mod write;

@@ -1,14 +1,15 @@
 //! What a server is given to continue from an image: the restore file when it is started, its files before it gets its first entry, its pages then.
 //!
-//! Runs on the thread of the server's keeper. The whole image is read and compared before anything of it is used; then its pages are unpacked while the server
-//! takes up those that are there ([`Header::restore_pieces`](skein_arena::layout::Header::restore_pieces)).
+//! Runs on the thread of the server's keeper. The whole image is read and compared before anything of it is used; then its pages are unpacked: what processes share into the restore file,
+//! from which the server takes up what is there ([`Header::restore_pieces`](skein_arena::layout::Header::restore_pieces)), the others into the processes ([`placing`](super::placing)).
 
+use super::placing;
 use super::store::Store;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::RESTORE_PIECE_BYTES;
 use skein_arena::{Arena, MapError};
 use skein_image::file::{Body, ImageError};
-use skein_image::take::shared_at;
+use skein_image::restore_file::{self, PagesOf};
 use skein_model::LogIndex;
 use skein_sandbox::Layer;
 use std::fs::File;
@@ -16,6 +17,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 /// A start from an image.
 #[derive(Clone, Debug)]
@@ -49,8 +51,8 @@ pub struct Unpacked {
     body: Body,
     /// Whether the restore file is whole.
     is_whole: bool,
-    /// Where what processes share begins in it.
-    shared_at: u64,
+    /// Where the others are in it.
+    pages: PagesOf,
     /// There are files only: the server begins.
     ended: bool,
 }
@@ -68,17 +70,18 @@ impl Restart {
         let memory = memfd_create(c"skein-restore", MFdFlags::MFD_CLOEXEC);
         let mut memory = memory.map(File::from).map_err(|e| ImageError::io(&path)(e.into()))?;
         let is_whole = ended || !body.place_known(&memory)?;
-        let mut shared = 0;
+        let mut pages = PagesOf::default();
         if is_whole {
             body.memory(&mut memory)?;
         } else {
-            shared = shared_at(&memory)
+            pages = restore_file::pages(&memory)
                 .map_err(|error| ImageError::io(&path)(io::Error::other(error)))?;
             let pieces = Pieces::of(arena, &path)?;
             pieces.are(Counts::Shared, 0);
             pieces.are(Counts::All, 0);
+            placing::offer(pieces.0.header());
         }
-        Ok(Unpacked { path, memory, body, is_whole, shared_at: shared, ended })
+        Ok(Unpacked { path, memory, body, is_whole, pages, ended })
     }
 }
 
@@ -106,19 +109,29 @@ impl Unpacked {
         made.map_err(failed)
     }
 
-    /// Unpacks the pages of its memory while the server takes them up: first what its processes share, as it does.
+    /// Unpacks the pages of its memory while the server with this init takes them up, as long as it is wanted: first what its processes share, as it does.
     ///
     /// # Errors
     /// They are damaged, or there is no memory: that server is of no use.
-    pub fn give_pages(mut self, arena: BorrowedFd<'_>) -> Result<(), RestartError> {
-        if self.is_whole {
-            return Ok(());
-        }
-        let pieces = Pieces::of(arena, &self.path)?;
+    pub fn give_pages(
+        mut self,
+        arena: BorrowedFd<'_>,
+        init: u32,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), RestartError> {
+        let placed = if self.is_whole { None } else { self.body.placed()? };
+        let Some(placed) = placed else { return Ok(()) };
+        let (pieces, begin) = (Pieces::of(arena, &self.path)?, Instant::now());
+        let PagesOf { shared_at, processes } = &self.pages;
         let filling =
             |counts, from| Filling { file: &self.memory, from, bytes: 0, pieces: &pieces, counts };
-        let shared = &mut filling(Counts::Shared, self.shared_at);
-        self.body.memory_from(self.shared_at, shared, &mut filling(Counts::All, 0))?;
+        self.body.memory_behind(*shared_at, &mut filling(Counts::Shared, *shared_at))?;
+        let are_placed = placing::place(pieces.0.header(), init, processes, placed, is_wanted)?;
+        if !are_placed {
+            self.body.memory_before(*shared_at, &mut filling(Counts::All, 0))?;
+        }
+        let ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(event = "unpacked", into = if are_placed { "memory" } else { "file" }, ms);
         Ok(())
     }
 }

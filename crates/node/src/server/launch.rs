@@ -178,7 +178,9 @@ impl Keeper {
             let files = Outfit::of(&*running).map(|outfit| Arc::new(outfit) as Files);
             let mut output = Output { printed: running.printed(), passage };
             tell(ServerEvent::Launched { pid, init, files });
-            if let Some(Err(error)) = image.map(|image| image.give_pages(arena.as_fd())) {
+            let is_wanted = || is_wanted(&*running, &stopped);
+            let given = image.map(|image| image.give_pages(arena.as_fd(), init, &is_wanted));
+            if let Some(Err(error)) = given {
                 end(&mut *running);
                 return tell(ServerEvent::NotRestored(error.to_string()));
             }
@@ -211,6 +213,15 @@ impl Keeper {
 fn end(running: &mut dyn Running) {
     let _ = running.kill();
     let _ = running.wait();
+}
+
+/// Whether it still runs, and its keeper was not told to end it.
+fn is_wanted(running: &dyn Running, stopped: &UnixStream) -> bool {
+    let mut over = [
+        PollFd::new(running.exit_fd(), PollFlags::POLLIN),
+        PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+    ];
+    matches!(poll(&mut over, PollTimeout::ZERO), Ok(0) | Err(nix::errno::Errno::EINTR))
 }
 
 /// A server that has all that it needs to get its first entry, and the image that has its pages; or what is to be told instead.

@@ -1,0 +1,163 @@
+//! The pages of a server's processes are unpacked into their memory, while they continue from an image: those of each when it has made its mappings and asks
+//! ([`skein_arena::restore::placing`]). On several threads, since unpacking is most of the work.
+
+use skein_arena::layout::Header;
+use skein_arena::restore::placing::{FIRST, IN_FILE, OFFERED, PLACED};
+use skein_image::file::ImageError;
+use skein_image::placed::Placed;
+use skein_image::processes::Memories;
+use skein_image::restore_file::Private;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// A thread takes so many bytes at a time, or a little more.
+const PART_BYTES: u64 = 1 << 20;
+/// The most threads: more than these wait for memory.
+const MAX_THREADS: usize = 4;
+/// How often it is looked whether the server is still there while it asks for nothing.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Pages in a row: their address, their place in the restore file, and their length.
+type Run = [u64; 3];
+
+/// The node writes pages.
+pub fn offer(header: &Header) {
+    header.restore_asks.store(OFFERED, Ordering::Release);
+}
+
+/// Writes the pages of each process that asks, until all have theirs or nobody wants them; false: the processes read them from the file.
+///
+/// # Errors
+/// The image is damaged, or the system lacks something.
+pub fn place(
+    header: &Header,
+    init: u32,
+    processes: &[Private],
+    placed: Placed,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<bool, ImageError> {
+    let asks = &header.restore_asks;
+    let numbers = processes.iter().enumerate().filter(|(_, process)| !process.runs.is_empty());
+    let mut left: BTreeSet<usize> = numbers.map(|(number, _)| number).collect();
+    let (mut memories, mut places) = (Memories::new(init), vec![placed]);
+    while !left.is_empty() && is_wanted() {
+        // Whoever comes that far without having accepted is of before.
+        let is_begun = header.restoring.load(Ordering::Acquire) != 0;
+        let asked = asks.load(Ordering::Acquire);
+        if asked == OFFERED && is_begun {
+            return Ok(false);
+        }
+        let Some(number) = asked.checked_sub(FIRST) else {
+            await_change(asks, asked);
+            continue;
+        };
+        let (number, mut is_placed) = (number as usize, false);
+        if left.remove(&number) {
+            let Private { pid, runs } = &processes[number];
+            if let Ok(memory) = memories.open(*pid) {
+                is_placed = write(&mut places, runs, &memory)?;
+            }
+        }
+        answer(asks, if is_placed { PLACED } else { IN_FILE });
+        if !is_placed {
+            return Ok(!is_wanted());
+        }
+    }
+    Ok(true)
+}
+
+fn answer(asks: &AtomicU32, value: u32) {
+    asks.store(value, Ordering::Release);
+    let at: *const AtomicU32 = asks;
+    // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
+    unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAKE, i32::MAX) };
+}
+
+fn await_change(asks: &AtomicU32, from: u32) {
+    let most = libc::timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    let at: *const AtomicU32 = asks;
+    // SAFETY: the word lies in the arena, which is mapped, and the time on this stack.
+    unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, from, &raw const most) };
+}
+
+/// Writes these pages; false: the memory cannot be written.
+fn write(places: &mut Vec<Placed>, runs: &[Run], memory: &File) -> Result<bool, ImageError> {
+    let parts = parts(&places[0], runs)?;
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let threads = threads.min(parts.len()).max(1);
+    while places.len() < threads {
+        let more = places[0].again()?;
+        places.push(more);
+    }
+    let (next, is_refused) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = |placed: &mut Placed| {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for run in part {
+                if is_refused.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if write_run(placed, *run, memory)?.is_err() {
+                    is_refused.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let (own, others) = places[..threads].split_first_mut().expect("one is always there");
+        let others: Vec<_> = others.iter_mut().map(|placed| scope.spawn(|| work(placed))).collect();
+        let done = work(own);
+        let join = |other: thread::ScopedJoinHandle<'_, _>| {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        others.into_iter().map(join).fold(done, Result::and)
+    })?;
+    Ok(!is_refused.into_inner())
+}
+
+fn write_run(
+    placed: &mut Placed,
+    [mut address, mut at, mut left]: Run,
+    memory: &File,
+) -> Result<io::Result<()>, ImageError> {
+    while left > 0 {
+        let pages = placed.read(at, left)?;
+        if let Err(error) = memory.write_all_at(pages, address) {
+            return Ok(Err(error));
+        }
+        let bytes = pages.len() as u64;
+        (address, at, left) = (address + bytes, at + bytes, left.saturating_sub(bytes));
+    }
+    Ok(Ok(()))
+}
+
+/// Divides pages among threads, so that few of them unpack the same.
+fn parts(placed: &Placed, runs: &[Run]) -> Result<Vec<Vec<Run>>, ImageError> {
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for run in runs {
+        let [mut address, mut at, mut left] = *run;
+        while left > 0 {
+            let end = placed.end_of_part(at, PART_BYTES - bytes, at + left)?;
+            let now = end - at;
+            part.push([address, at, now]);
+            bytes += now;
+            (address, at, left) = (address + now, end, left - now);
+            if bytes >= PART_BYTES {
+                parts.push(std::mem::take(&mut part));
+                bytes = 0;
+            }
+        }
+    }
+    parts.extend(Some(part).filter(|part| !part.is_empty()));
+    Ok(parts)
+}
+
+#[cfg(test)]
+#[path = "placing_tests.rs"]
+mod tests;
