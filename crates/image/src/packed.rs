@@ -19,7 +19,7 @@ use crate::copied::{Copied, Page, Piece, hash};
 use crate::form::PAGE_BYTES;
 use crate::form::{ImageError, MAX_STATE_BYTES, PIECE_BYTES};
 use crate::pack::{Pack, PackId, PackWriter};
-use crate::placed::Placed;
+use crate::placed::{Placed, Row};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -40,14 +40,6 @@ const MAX_PLAN_BYTES: u64 = 1 << 32;
 const PAGE: usize = PAGE_BYTES as usize;
 /// What is unpacked and not yet written.
 const PIECES: usize = 4;
-
-/// Pages in a row in a pack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) pack: u32,
-    pub(crate) place: u32,
-    pub(crate) count: u32,
-}
 
 /// How a stream is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use crate::copied::Piece;
 use crate::form::{ImageError, PAGE_BYTES};
 use crate::pack::Pack;
-use crate::packed::Row;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +18,14 @@ struct Places {
     rows: Vec<Row>,
     /// The number of pages before each row.
     before: Vec<u64>,
+}
+
+/// Pages in a row in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) pack: u32,
+    pub(crate) place: u32,
+    pub(crate) count: u32,
 }
 
 /// Pages in a row in the file.

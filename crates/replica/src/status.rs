@@ -29,6 +29,9 @@ pub struct NodeStatus {
     /// Whether every replica has its vote: false while a replica that lost its log in memory is taken in again. Only on the
     /// leader.
     pub voters_complete: bool,
+    /// Whether nobody has waited for anything for a while, so that heartbeats are slow.
+    #[serde(default)]
+    pub idle: bool,
     /// This replica.
     pub replica: ReplicaStatus,
     /// The members as this replica's log has them.

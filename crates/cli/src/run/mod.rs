@@ -47,6 +47,8 @@ const JUDGE_LIMIT: Duration = Duration::from_millis(500);
 enum Event {
     Signal(i32),
     Status(u64, Box<NodeStatus>),
+    /// This node did not answer what it was asked then.
+    Unanswered(u64, Instant),
     Published(Published),
 }
 
@@ -127,8 +129,11 @@ fn prepare(args: &RunArgs, voice: &mut Voice) -> Result<Run, Failure> {
     })
     .map_err(internal)?;
     let nodes = setup.state.nodes.iter().map(|node| (node.id, node.admin.clone())).collect();
-    let pollers = Pollers::start(nodes, move |id, status| {
-        let _ = tx.send(Event::Status(id, Box::new(status)));
+    let pollers = Pollers::start(nodes, move |id, answer| {
+        let _ = tx.send(match answer {
+            Ok(status) => Event::Status(id, Box::new(status)),
+            Err(asked) => Event::Unanswered(id, asked),
+        });
     })
     .map_err(internal)?;
     Ok(Run {
@@ -252,6 +257,10 @@ impl Run {
             Ok(Event::Signal(SIGCHLD)) => return self.reap(voice),
             Ok(Event::Signal(_)) => return Some(Finish::Asked),
             Ok(Event::Status(id, status)) => self.watch.answered(self.now(), id, *status),
+            Ok(Event::Unanswered(id, asked)) => {
+                self.watch.unanswered(asked.saturating_duration_since(self.since), id);
+                Vec::new()
+            }
             Ok(Event::Published(event)) => return self.published(voice, event),
             Err(_) => Vec::new(),
         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skein_node::NodeStatus;
 
@@ -14,8 +14,10 @@ use crate::admin;
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause between two questions when something is going on.
 const HURRY: Duration = Duration::from_millis(10);
-/// The pause when all is well: short enough to report changes, long enough to cost nothing.
+/// The pause when all is well: short enough to report changes, long enough to cost little.
 const CALM: Duration = Duration::from_secs(1);
+/// The pause when nobody uses the node either: then a question is a tenth of what it costs to run.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// The threads that ask.
 pub struct Pollers {
@@ -24,10 +26,10 @@ pub struct Pollers {
 }
 
 impl Pollers {
-    /// Starts the threads; `tell` receives the answers.
+    /// Starts the threads; `tell` receives the answers, or when a question was asked that has none.
     pub fn start<F>(nodes: Vec<(u64, PathBuf)>, tell: F) -> std::io::Result<Self>
     where
-        F: Fn(u64, NodeStatus) + Clone + Send + 'static,
+        F: Fn(u64, Result<NodeStatus, Instant>) + Clone + Send + 'static,
     {
         let hurry = Arc::new(AtomicBool::new(true));
         let mut threads = Vec::new();
@@ -35,10 +37,11 @@ impl Pollers {
             let (tell, hurry) = (tell.clone(), Arc::clone(&hurry));
             let ask = move || {
                 loop {
-                    if let Some(status) = status(&socket, LIMIT) {
-                        tell(id, status);
-                    }
-                    let pause = if hurry.load(Ordering::Relaxed) { HURRY } else { CALM };
+                    let asked = Instant::now();
+                    let answer = status(&socket, LIMIT).ok_or(asked);
+                    let calm = if answer.as_ref().is_ok_and(|s| s.idle) { IDLE } else { CALM };
+                    tell(id, answer);
+                    let pause = if hurry.load(Ordering::Relaxed) { HURRY } else { calm };
                     std::thread::park_timeout(pause);
                 }
             };

@@ -9,9 +9,9 @@ use skein_node::{NodeStatus, ReplicaState};
 use skein_replica::health::SERVER_ENDED;
 use skein_replica::majority;
 
-/// A node that gives no answer for this long is named.
+/// A node that owes an answer for this long is named.
 pub const SILENT: Duration = Duration::from_secs(2);
-/// A deposed leader that gives no answer for this long is killed, so that its clients need not hang on.
+/// A deposed leader that owes an answer for this long is killed, so that its clients need not hang on.
 pub const HUNG: Duration = Duration::from_secs(10);
 /// How long a cluster with a serving leader may wait for the other replicas before it counts as ready.
 const STRAGGLERS: Duration = Duration::from_secs(10);
@@ -57,6 +57,8 @@ struct Node {
     status: Option<NodeStatus>,
     /// The time of its last answer or start.
     heard: Duration,
+    /// The time of the first question since then that has no answer.
+    asked: Option<Duration>,
     silent: bool,
     /// Its server was seen to have ended, and no other one yet.
     ended: bool,
@@ -190,7 +192,7 @@ impl Watch {
         if std::mem::take(&mut node.silent) {
             say(format!("node {id} answers again"));
         }
-        node.heard = now;
+        (node.heard, node.asked) = (now, None);
         let was = node.status.as_ref().map(|status| status.replica.state);
         let is = status.replica.state;
         let in_step = [Some(ReplicaState::Running), Some(ReplicaState::Stuck)];
@@ -251,12 +253,20 @@ impl Watch {
         acts
     }
 
+    /// A node did not answer what it was asked then.
+    pub fn unanswered(&mut self, asked: Duration, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.alive && node.heard <= asked)
+        {
+            node.asked.get_or_insert(asked);
+        }
+    }
+
     /// Time passed: names silent nodes.
     pub fn tick(&mut self, now: Duration, may_kill: bool) -> Vec<Act> {
         let mut acts = Vec::new();
         let leader = self.serving().map(|leader| leader.id);
         for (&id, node) in self.nodes.iter_mut().filter(|(_, node)| node.alive) {
-            let silence = now.saturating_sub(node.heard);
+            let silence = node.asked.map_or(Duration::ZERO, |asked| now.saturating_sub(asked));
             // A leader that was replaced: its last answer still said that it leads.
             let deposed = leader.is_some_and(|leader| leader != id)
                 && node.status.as_ref().is_some_and(|status| status.replica.role == "leader");

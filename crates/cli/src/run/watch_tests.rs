@@ -75,14 +75,19 @@ fn a_stopped_leader_is_named_then_killed() {
     assert!(texts(&acts).contains("instead of node 1"), "{acts:?}");
     let _ = watch.answered(ms(2500), 2, status(2, "leader", 2));
     let _ = watch.answered(ms(2500), 3, status(3, "follower", 2));
+    assert!(watch.tick(ms(2600), true).is_empty(), "nobody has asked it anything");
+    watch.unanswered(ms(90), 1);
+    assert!(watch.tick(ms(2600), true).is_empty(), "it has answered since");
+    watch.unanswered(ms(600), 1);
+    watch.unanswered(ms(2600), 1);
     let acts = watch.tick(ms(2600), true);
     assert!(texts(&acts).contains("node 1 does not answer for 2 s; node 2 leads"), "{acts:?}");
     assert!(watch.tick(ms(2700), true).is_empty());
     let _ = watch.answered(ms(10_000), 2, status(2, "leader", 2));
     let _ = watch.answered(ms(10_000), 3, status(3, "follower", 2));
-    assert!(watch.tick(ms(10_200), false).is_empty(), "only with --restart yes");
-    assert!(watch.tick(ms(10_200), true).contains(&Act::Kill(1)));
-    assert!(watch.tick(ms(10_300), true).is_empty(), "once");
+    assert!(watch.tick(ms(10_600), false).is_empty(), "only with --restart yes");
+    assert!(watch.tick(ms(10_600), true).contains(&Act::Kill(1)));
+    assert!(watch.tick(ms(10_700), true).is_empty(), "once");
 }
 
 #[test]
@@ -114,6 +119,7 @@ fn a_follower_that_hangs_is_named_only() {
     for at in (1000..12_000).step_by(1000) {
         let _ = watch.answered(ms(at), 1, status(1, "leader", 1));
         let _ = watch.answered(ms(at), 2, status(2, "follower", 1));
+        watch.unanswered(ms(at - 500), 3);
         assert!(!watch.tick(ms(at), true).contains(&Act::Kill(3)));
     }
     let acts = watch.answered(ms(12_000), 3, status(3, "follower", 1));

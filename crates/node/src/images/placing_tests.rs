@@ -1,3 +1,5 @@
+//! What the node answers to a server that asks for its pages, and where they come.
+
 use super::*;
 use skein_arena::restore::placing::FREE;
 use skein_image::Copied;

@@ -51,6 +51,7 @@ impl<E: Environment> Replica<E> {
             levels: self.report_level(),
             voters_complete: self.voters_complete(&consensus),
             serving: self.serves() && server.is_some_and(|server| !server.listening.is_empty()),
+            idle: self.is_slow(),
             replica: ReplicaStatus {
                 id: self.own.0,
                 role: match consensus.role {
