@@ -11,6 +11,7 @@ mod images;
 mod log_length;
 mod memory;
 mod replicas;
+mod restarts;
 mod restores;
 mod standby;
 mod threads;
@@ -89,6 +90,7 @@ pub const TOPICS: &[&Topic] = &[
     &files::TOPIC,
     &beside::TOPIC,
     &restores::TOPIC,
+    &restarts::TOPIC,
     &standby::TOPIC,
     &threads::TOPIC,
     &idle::TOPIC,
