@@ -527,7 +527,7 @@ impl Body {
     /// The pages of the restore file, if they are [known](Self::place_known) by their places.
     ///
     /// # Errors
-    /// There are no descriptors or no memory.
+    /// There is no memory.
     pub fn placed(&self) -> Result<Option<Placed>, ImageError> {
         match &self.from {
             Source::Packs(memory, _) => memory.placed(&self.path).map(Some),

@@ -145,7 +145,7 @@ struct Index {
 pub struct Pack {
     id: PackId,
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     index: Arc<Index>,
     /// The number of the block that was read last, and its pages.
     block: (usize, Vec<u8>),
@@ -219,13 +219,13 @@ impl Pack {
             return Err(damaged("its index is none"));
         }
         let index = Arc::new(Index { ends, hashes });
-        Self::with(id, path.clone(), file, index, false).map_err(ImageError::io(&path))
+        Self::with(id, path.clone(), Arc::new(file), index, false).map_err(ImageError::io(&path))
     }
 
     fn with(
         id: PackId,
         path: PathBuf,
-        file: File,
+        file: Arc<File>,
         index: Arc<Index>,
         is_verified: bool,
     ) -> io::Result<Self> {
@@ -237,12 +237,10 @@ impl Pack {
     /// The same pack for another thread.
     ///
     /// # Errors
-    /// There are no descriptors or no memory.
+    /// There is no memory.
     pub fn again(&self) -> Result<Self, ImageError> {
-        let failed = ImageError::io(&self.path);
-        let file = self.file.try_clone().map_err(&failed)?;
-        Self::with(self.id, self.path.clone(), file, self.index.clone(), self.is_verified)
-            .map_err(failed)
+        let (path, file, index) = (self.path.clone(), self.file.clone(), self.index.clone());
+        Self::with(self.id, path, file, index, self.is_verified).map_err(ImageError::io(&self.path))
     }
 
     /// Its name.

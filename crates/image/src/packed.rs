@@ -244,7 +244,10 @@ impl Plan {
         let is_whole = sum(&|piece| piece.bytes)? == bytes.len() as u64
             && (bytes.len() as u64).checked_add(paged)? == len
             && sum(&Piece::pages)? == rows.iter().map(|row| u64::from(row.count)).sum()
-            && rows.iter().all(|row| (row.pack as usize) < packs && row.count > 0);
+            && rows.iter().all(|row| {
+                let end = row.place.checked_add(row.count);
+                (row.pack as usize) < packs && row.count > 0 && end.is_some()
+            });
         is_whole.then(|| Self { pieces, rows, bytes: bytes.to_vec() })
     }
 }

@@ -66,7 +66,7 @@ impl Placed {
     /// The same for another thread.
     ///
     /// # Errors
-    /// There are no descriptors or no memory.
+    /// There is no memory.
     pub fn again(&self) -> Result<Self, ImageError> {
         let packs = self.packs.iter().map(Pack::again).collect::<Result<_, _>>()?;
         Ok(Self { places: self.places.clone(), packs })

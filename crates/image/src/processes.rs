@@ -14,6 +14,9 @@ const MAX_PROCESSES: usize = 4096;
 /// The most characters of a command line.
 const COMMAND_CHARS: usize = 200;
 
+/// How often a process is looked for that is not there yet.
+const TRIES: usize = 3;
+
 /// Numbers of stand-ins ([`crate::stand_ins`]): the largest of the kernel's.
 const NUMBERS: u32 = 8192;
 
@@ -43,8 +46,7 @@ struct Status {
 /// `/proc` cannot be read, or there are too many.
 pub fn below(init: u32) -> Result<Vec<Process>> {
     // A look at all processes of a busy host takes longer than a small server may stand.
-    let listed = Path::new("/proc/thread-self/children").exists();
-    let mut all = if listed { None } else { Some(by_parent()?) };
+    let mut all = if lists_children() { None } else { Some(by_parent()?) };
     let mut found = Vec::new();
     let mut parents = vec![init];
     while let Some(parent) = parents.pop() {
@@ -87,16 +89,35 @@ impl Memories {
     /// # Errors
     /// There is none, or it may not be written.
     pub fn open(&mut self, pid: u32) -> io::Result<File> {
-        if !self.known.contains_key(&pid) {
-            let all = children_of(self.init).map_err(io::Error::other)?;
-            self.known = all.into_iter().map(|(host, status)| (status.pid, host)).collect();
+        let mut found = self.open_known(pid);
+        // The kernel's list may lack one while another one ends.
+        for _ in 0..TRIES {
+            if found.is_err() {
+                self.look_again().map_err(io::Error::other)?;
+                found = self.open_known(pid);
+            }
         }
+        found
+    }
+
+    fn look_again(&mut self) -> Result<()> {
+        let is_new = |host: &u32| !self.known.values().any(|known| known == host);
+        let all = match lists_children() {
+            true => statuses(child_pids(self.init).into_iter().filter(is_new)),
+            false => children_of(self.init)?,
+        };
+        self.known.extend(all.into_iter().map(|(host, status)| (status.pid, host)));
+        Ok(())
+    }
+
+    fn open_known(&self, pid: u32) -> io::Result<File> {
         let host = self.known.get(&pid).ok_or(io::ErrorKind::NotFound)?;
         // Whatever gets the number next, this stays the same process's.
         let process = format!("/proc/{host}");
         let process = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(process)?;
         let place = format!("/proc/self/fd/{}", process.as_raw_fd());
-        let status = parse(&fs::read_to_string(format!("{place}/status"))?);
+        let status = fs::read(format!("{place}/status"))?;
+        let status = parse(&String::from_utf8_lossy(&status));
         if status.is_none_or(|status| (status.parent, status.pid) != (self.init, pid)) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -139,9 +160,14 @@ pub(crate) fn stand_ins(init: u32, first: u32) -> Result<BTreeMap<u32, u32>> {
     Ok(by_origin.collect())
 }
 
+/// Whether the kernel lists the children of a process.
+fn lists_children() -> bool {
+    Path::new("/proc/thread-self/children").exists()
+}
+
 /// The children of a process, whatever the kernel lists.
 fn children_of(parent: u32) -> Result<Vec<(u32, Status)>> {
-    Ok(match Path::new("/proc/thread-self/children").exists() {
+    Ok(match lists_children() {
         true => children(parent),
         false => by_parent()?.remove(&parent).unwrap_or_default(),
     })
@@ -149,16 +175,23 @@ fn children_of(parent: u32) -> Result<Vec<(u32, Status)>> {
 
 /// The children of a process, of all its threads. What ended meanwhile is not the server's, which stands still.
 fn children(parent: u32) -> Vec<(u32, Status)> {
+    statuses(child_pids(parent).into_iter())
+}
+
+fn statuses(pids: impl Iterator<Item = u32>) -> Vec<(u32, Status)> {
+    pids.filter_map(|pid| Some((pid, status(pid)?))).collect()
+}
+
+fn child_pids(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task"));
     let threads = threads.into_iter().flatten().flatten();
     let lists =
         threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let pids: Vec<u32> = lists
+    lists
         .flat_map(|list| {
             list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
         })
-        .collect();
-    pids.into_iter().filter_map(|pid| Some((pid, status(pid)?))).collect()
+        .collect()
 }
 
 /// All processes by their parents, for a kernel that does not list children.

@@ -1,6 +1,6 @@
 //! What the restore file of an image says of itself ([`skein_arena::restore`]).
 
-use crate::{MemoryError, Result};
+use crate::{MemoryError, PAGE_BYTES, Result};
 use skein_arena::restore::{self, Description, Head, Known, Mapping, Object, Process, Run};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -35,6 +35,8 @@ pub fn paths(image: &File) -> Result<BTreeSet<PathBuf>> {
 pub struct PagesOf {
     /// Where what processes share begins.
     pub shared_at: u64,
+    /// Whether the arena's heap is there, which the server takes up first.
+    pub has_heap: bool,
     /// What each process has for itself, in the order of the table.
     pub processes: Vec<Private>,
 }
@@ -70,8 +72,10 @@ pub fn pages(image: &File) -> Result<PagesOf> {
         let word = |field: usize| told.word(at + field);
         let run = [offset_of!(Run, address), offset_of!(Run, at), offset_of!(Run, bytes)];
         let [address, at, bytes] = run.map(word);
-        let (at, bytes) = (at?, bytes?);
-        (at.checked_add(bytes)? <= told.bytes).then_some([address?, at, bytes])
+        let (address, at, bytes) = (address?, at?, bytes?);
+        address.checked_add(bytes)?;
+        let are_pages = [address, bytes].iter().all(|number| number.is_multiple_of(PAGE_BYTES));
+        (are_pages && at.checked_add(bytes)? <= told.bytes).then_some([address, at, bytes])
     };
     let private = |n: usize| {
         let at = processes_at + n * size_of::<Process>();
@@ -83,13 +87,11 @@ pub fn pages(image: &File) -> Result<PagesOf> {
         Some(Private { pid, runs: runs.map(run).collect::<Option<_>>()? })
     };
     let all = || {
-        let shared_at = match told.count(offset_of!(Head, heap_runs)) {
-            0 => told.bytes,
-            _ => run(0)?[1],
-        };
+        let has_heap = told.count(offset_of!(Head, heap_runs)) > 0;
+        let shared_at = if has_heap { run(0)?[1] } else { told.bytes };
         let count = told.count(offset_of!(Head, processes));
         let processes = (0..count).map(private).collect::<Option<_>>()?;
-        Some(PagesOf { shared_at, processes })
+        Some(PagesOf { shared_at, has_heap, processes })
     };
     all().ok_or_else(Told::damaged)
 }

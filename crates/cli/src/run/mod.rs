@@ -37,7 +37,7 @@ use children::{Children, Ended};
 use poll::Pollers;
 use setup::Setup;
 use voice::Voice;
-use watch::{Act, Watch};
+use watch::{Act, Pace, Watch};
 
 /// How often silent nodes are looked for when nothing else happens.
 const TICK: Duration = Duration::from_millis(200);
@@ -267,7 +267,7 @@ impl Run {
         let failed = self.act(voice, acts);
         let acts = self.watch.tick(self.now(), self.restart);
         let failed = failed.or(self.act(voice, acts));
-        self.pollers.set_hurry(self.watch.hurry());
+        self.pollers.set_pace(self.watch.pace());
         failed
     }
 
@@ -351,7 +351,7 @@ impl Run {
         for Ended { id, end, how } in self.children.reap() {
             let now = self.now();
             self.watch.died(now, id);
-            self.pollers.set_hurry(true);
+            self.pollers.set_pace(Pace::Hurry);
             match end {
                 Some(End::Server { code, how }) => {
                     self.say(voice, &format!("{} ended: {how}", self.setup.program));

@@ -2,27 +2,22 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use skein_node::NodeStatus;
 
+use super::watch::Pace;
 use crate::admin;
 
 /// The longest time for one answer.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The pause between two questions when something is going on.
-const HURRY: Duration = Duration::from_millis(10);
-/// The pause when all is well: short enough to report changes, long enough to cost little.
-const CALM: Duration = Duration::from_secs(1);
-/// The pause when nobody uses the node either: then a question is a tenth of what it costs to run.
-const IDLE: Duration = Duration::from_secs(5);
-
 /// The threads that ask.
 pub struct Pollers {
     threads: Vec<Thread>,
-    hurry: Arc<AtomicBool>,
+    /// The pause between two questions, in ms.
+    pause: Arc<AtomicU64>,
 }
 
 impl Pollers {
@@ -31,29 +26,28 @@ impl Pollers {
     where
         F: Fn(u64, Result<NodeStatus, Instant>) + Clone + Send + 'static,
     {
-        let hurry = Arc::new(AtomicBool::new(true));
+        let pause = Arc::new(AtomicU64::new(Pace::Hurry.pause_ms()));
         let mut threads = Vec::new();
         for (id, socket) in nodes {
-            let (tell, hurry) = (tell.clone(), Arc::clone(&hurry));
+            let (tell, pause) = (tell.clone(), Arc::clone(&pause));
             let ask = move || {
                 loop {
                     let asked = Instant::now();
-                    let answer = status(&socket, LIMIT).ok_or(asked);
-                    let calm = if answer.as_ref().is_ok_and(|s| s.idle) { IDLE } else { CALM };
-                    tell(id, answer);
-                    let pause = if hurry.load(Ordering::Relaxed) { HURRY } else { calm };
+                    tell(id, status(&socket, LIMIT).ok_or(asked));
+                    let pause = Duration::from_millis(pause.load(Ordering::Relaxed));
                     std::thread::park_timeout(pause);
                 }
             };
             let thread = std::thread::Builder::new().name(format!("status-{id}")).spawn(ask)?;
             threads.push(thread.thread().clone());
         }
-        Ok(Self { threads, hurry })
+        Ok(Self { threads, pause })
     }
 
-    /// Asks fast, or slowly.
-    pub fn set_hurry(&self, hurry: bool) {
-        if self.hurry.swap(hurry, Ordering::Relaxed) != hurry && hurry {
+    /// Asks so often.
+    pub fn set_pace(&self, pace: Pace) {
+        let pause = pace.pause_ms();
+        if self.pause.swap(pause, Ordering::Relaxed) > pause {
             self.threads.iter().for_each(Thread::unpark);
         }
     }

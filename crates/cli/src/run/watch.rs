@@ -38,6 +38,28 @@ fn tells(fault: &str) -> bool {
 /// The start of a node's note of a refused call; the call's name follows.
 const REFUSED: &str = "call_refused: ";
 
+/// How often nodes are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Something is going on.
+    Hurry,
+    /// All is well, or known: often enough to report changes.
+    Calm,
+    /// Nobody uses the cluster either: seldom enough that a question is a tenth of what a node costs.
+    Idle,
+}
+
+impl Pace {
+    /// The pause between two questions.
+    pub const fn pause_ms(self) -> u64 {
+        match self {
+            Self::Hurry => 10,
+            Self::Calm => 1_000,
+            Self::Idle => 5_000,
+        }
+    }
+}
+
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -174,9 +196,18 @@ impl Watch {
         self.nodes.iter().filter(catching_up).map(|(id, _)| *id).collect()
     }
 
-    /// Whether the state changes fast enough to poll often.
-    pub fn hurry(&self) -> bool {
-        !self.ready || self.serving().is_none()
+    /// How often to ask.
+    pub fn pace(&self) -> Pace {
+        if !self.ready || self.serving().is_none() {
+            return Pace::Hurry;
+        }
+        let is_idle = |node: &Node| {
+            let status = node.status.as_ref().filter(|_| node.alive && node.asked.is_none());
+            status.is_some_and(|status| {
+                status.idle && status.replica.state.is_well() && status.replica.faults.is_empty()
+            })
+        };
+        if self.nodes.values().all(is_idle) { Pace::Idle } else { Pace::Calm }
     }
 
     /// The leader that serves, as far as is known.
@@ -196,7 +227,15 @@ impl Watch {
         let was = node.status.as_ref().map(|status| status.replica.state);
         let is = status.replica.state;
         let in_step = [Some(ReplicaState::Running), Some(ReplicaState::Stuck)];
-        if is == ReplicaState::CatchingUp && in_step.contains(&was) {
+        let server =
+            |status: &NodeStatus| (status.replica.server_pid, status.replica.edition.number);
+        let old_server = node.status.as_ref().map(server).filter(|(pid, _)| *pid > 0);
+        // It may be in step again by the next answer.
+        let is_another = old_server.is_some_and(|(pid, edition)| {
+            let (new_pid, new_edition) = server(&status);
+            new_pid > 0 && new_pid != pid && new_edition == edition
+        });
+        if in_step.contains(&was) && (is == ReplicaState::CatchingUp || is_another) {
             node.ended = true;
         }
         // Reported only when a new server is there: a server that ends on all replicas is not rebuilt.

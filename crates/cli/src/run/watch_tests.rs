@@ -30,12 +30,12 @@ fn ready() -> Watch {
     (1..=3).for_each(|id| watch.started(ms(0), id));
     assert!(watch.answered(ms(50), 2, status(2, "follower", 1)).is_empty());
     assert!(watch.answered(ms(60), 3, status(3, "follower", 1)).is_empty());
-    assert!(watch.hurry());
+    assert_eq!(watch.pace(), Pace::Hurry);
     let acts = watch.answered(ms(100), 1, status(1, "leader", 1));
     let said =
         [Act::Say("node 1 leads (term 1)".into()), Act::Ready("ready at 127.0.0.1:6379".into())];
     assert_eq!(acts, said);
-    assert!(!watch.hurry());
+    assert_eq!(watch.pace(), Pace::Calm);
     watch
 }
 
@@ -52,7 +52,7 @@ fn texts(acts: &[Act]) -> String {
 fn a_leaders_death_is_measured_and_its_return_told() {
     let mut watch = ready();
     watch.died(ms(1000), 1);
-    assert!(watch.hurry());
+    assert_eq!(watch.pace(), Pace::Hurry);
     assert!(watch.answered(ms(1010), 3, status(3, "follower", 1)).is_empty());
     let mut elected = status(2, "leader", 2);
     elected.serving = false;
@@ -174,7 +174,7 @@ fn a_straggler_or_a_server_that_never_listens_does_not_block_for_ever() {
     assert!(watch.tick(ms(1_000), true).is_empty());
     let acts = watch.answered(ms(10_100), 1, status(1, "leader", 1));
     assert_eq!(texts(&acts), "ready at 127.0.0.1:6379, but replica 3 not yet running");
-    assert!(!watch.hurry());
+    assert_eq!(watch.pace(), Pace::Calm);
 
     let mut watch = Watch::new(1..=1);
     watch.started(ms(0), 1);
@@ -232,4 +232,41 @@ fn what_ails_a_node_is_said_once_and_so_is_its_end() {
     ailing.replica.faults.pop();
     assert_eq!(texts(&watch.answered(ms(500), 2, ailing)), "node 2 is well again");
     assert!(watch.answered(ms(600), 2, status(2, "follower", 1)).is_empty());
+}
+
+#[test]
+fn nodes_that_nobody_uses_are_asked_seldom() {
+    let mut watch = ready();
+    let idle = |id, role| NodeStatus { idle: true, ..status(id, role, 1) };
+    let _ = watch.answered(ms(200), 1, idle(1, "leader"));
+    let _ = watch.answered(ms(200), 2, idle(2, "follower"));
+    assert_eq!(watch.pace(), Pace::Calm, "one is not idle");
+    let _ = watch.answered(ms(200), 3, idle(3, "follower"));
+    assert_eq!(watch.pace(), Pace::Idle);
+    watch.unanswered(ms(5200), 2);
+    assert_eq!(watch.pace(), Pace::Calm, "one owes an answer");
+    let mut behind = idle(2, "follower");
+    behind.replica.state = ReplicaState::CatchingUp;
+    let _ = watch.answered(ms(5300), 2, behind);
+    assert_eq!(watch.pace(), Pace::Calm, "one is not in step");
+    let _ = watch.answered(ms(6300), 2, idle(2, "follower"));
+    assert_eq!(watch.pace(), Pace::Idle);
+    watch.died(ms(7000), 3);
+    assert_eq!(watch.pace(), Pace::Calm);
+    watch.died(ms(7000), 1);
+    assert_eq!(watch.pace(), Pace::Hurry);
+}
+
+#[test]
+fn a_server_that_is_another_by_the_next_answer_has_ended() {
+    let mut watch = ready();
+    let with = |pid, number| {
+        let mut status = status(2, "follower", 1);
+        (status.replica.server_pid, status.replica.edition.number) = (pid, number);
+        status
+    };
+    assert!(watch.answered(ms(200), 2, with(70, 1)).is_empty());
+    assert!(watch.answered(ms(300), 2, with(70, 1)).is_empty());
+    assert!(texts(&watch.answered(ms(400), 2, with(71, 1))).contains("ended and is rebuilt"));
+    assert!(watch.answered(ms(500), 2, with(72, 2)).is_empty(), "an upgrade");
 }

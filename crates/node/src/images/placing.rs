@@ -2,7 +2,7 @@
 //! ([`skein_arena::restore::placing`]). On several threads, since unpacking is most of the work.
 
 use skein_arena::layout::Header;
-use skein_arena::restore::placing::{FIRST, IN_FILE, OFFERED, PLACED};
+use skein_arena::restore::placing::{FIRST, IN_FILE, NOT, OFFERED, PLACED};
 use skein_image::file::ImageError;
 use skein_image::placed::Placed;
 use skein_image::processes::Memories;
@@ -26,12 +26,23 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Pages in a row: their address, their place in the restore file, and their length.
 type Run = [u64; 3];
 
+/// Where the pages of a server's processes came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// All are in memory.
+    Placed,
+    /// The processes read them from the file.
+    InFile,
+    /// The server has ended or goes on without them, or is not wanted.
+    Nowhere,
+}
+
 /// The node writes pages.
 pub fn offer(header: &Header) {
     header.restore_asks.store(OFFERED, Ordering::Release);
 }
 
-/// Writes the pages of each process that asks, until all have theirs or nobody wants them; false: the processes read them from the file.
+/// Writes the pages of each process that asks, until all have theirs or nobody wants them.
 ///
 /// # Errors
 /// The image is damaged, or the system lacks something.
@@ -41,17 +52,22 @@ pub fn place(
     processes: &[Private],
     placed: Placed,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<bool, ImageError> {
+) -> Result<Came, ImageError> {
     let asks = &header.restore_asks;
     let numbers = processes.iter().enumerate().filter(|(_, process)| !process.runs.is_empty());
     let mut left: BTreeSet<usize> = numbers.map(|(number, _)| number).collect();
     let (mut memories, mut places) = (Memories::new(init), vec![placed]);
-    while !left.is_empty() && is_wanted() {
-        // Whoever comes that far without having accepted is of before.
+    let mut was_begun = false;
+    while !left.is_empty() {
         let is_begun = header.restoring.load(Ordering::Acquire) != 0;
+        if !is_wanted() || was_begun && !is_begun {
+            return Ok(Came::Nowhere);
+        }
+        was_begun = is_begun;
         let asked = asks.load(Ordering::Acquire);
-        if asked == OFFERED && is_begun {
-            return Ok(false);
+        // Whoever comes that far without having accepted is of before.
+        if asked == OFFERED && is_begun || asked == NOT {
+            return Ok(Came::InFile);
         }
         let Some(number) = asked.checked_sub(FIRST) else {
             await_change(asks, asked);
@@ -61,15 +77,19 @@ pub fn place(
         if left.remove(&number) {
             let Private { pid, runs } = &processes[number];
             if let Ok(memory) = memories.open(*pid) {
-                is_placed = write(&mut places, runs, &memory)?;
+                is_placed = write(&mut places, runs, &memory, is_wanted)?;
             }
         }
-        answer(asks, if is_placed { PLACED } else { IN_FILE });
-        if !is_placed {
-            return Ok(!is_wanted());
+        if is_placed {
+            answer(asks, PLACED);
+            continue;
         }
+        answer(asks, IN_FILE);
+        // What has ended is known a moment later.
+        thread::sleep(LOOK);
+        return Ok(if is_wanted() { Came::InFile } else { Came::Nowhere });
     }
-    Ok(true)
+    Ok(Came::Placed)
 }
 
 fn answer(asks: &AtomicU32, value: u32) {
@@ -86,18 +106,27 @@ fn await_change(asks: &AtomicU32, from: u32) {
     unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, from, &raw const most) };
 }
 
-/// Writes these pages; false: the memory cannot be written.
-fn write(places: &mut Vec<Placed>, runs: &[Run], memory: &File) -> Result<bool, ImageError> {
+/// Writes these pages; false: the memory cannot be written, or nobody wants it.
+fn write(
+    places: &mut Vec<Placed>,
+    runs: &[Run],
+    memory: &File,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<bool, ImageError> {
     let parts = parts(&places[0], runs)?;
     let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let threads = threads.min(parts.len()).max(1);
-    while places.len() < threads {
-        let more = places[0].again()?;
+    while places.len() < threads
+        && let Ok(more) = places[0].again()
+    {
         places.push(more);
     }
     let (next, is_refused) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let work = |placed: &mut Placed| {
+    let work = |placed: &mut Placed, is_wanted: Option<&dyn Fn() -> bool>| {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if is_wanted.is_some_and(|is_wanted| !is_wanted()) {
+                is_refused.store(true, Ordering::Relaxed);
+            }
             for run in part {
                 if is_refused.load(Ordering::Relaxed) {
                     return Ok(());
@@ -110,9 +139,14 @@ fn write(places: &mut Vec<Placed>, runs: &[Run], memory: &File) -> Result<bool, 
         Ok(())
     };
     thread::scope(|scope| {
-        let (own, others) = places[..threads].split_first_mut().expect("one is always there");
-        let others: Vec<_> = others.iter_mut().map(|placed| scope.spawn(|| work(placed))).collect();
-        let done = work(own);
+        let (own, others) = places.split_first_mut().expect("one is always there");
+        // Where there are no more threads, fewer do it all.
+        let start = |placed| {
+            let thread = thread::Builder::new().name("skein-pages".to_owned());
+            thread.spawn_scoped(scope, || work(placed, None)).ok()
+        };
+        let others: Vec<_> = others.iter_mut().take(threads - 1).filter_map(start).collect();
+        let done = work(own, Some(is_wanted));
         let join = |other: thread::ScopedJoinHandle<'_, _>| {
             other.join().unwrap_or_else(|panic| resume_unwind(panic))
         };

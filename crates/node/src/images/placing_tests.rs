@@ -105,7 +105,7 @@ fn asked(
     number: u32,
     processes: &[Private],
     placed: Placed,
-) -> (Result<bool, ImageError>, u32) {
+) -> (Result<Came, ImageError>, u32) {
     let asks = &header.restore_asks;
     offer(header);
     asks.store(FREE, Ordering::Release);
@@ -134,8 +134,8 @@ fn pages_come_into_the_memory_of_the_process_that_asks() {
         [child.memory + (half + 1) * PAGE, at(0), half * PAGE],
     ];
     let processes = [Private::default(), child.private(runs)];
-    let (is_placed, told) = asked(&header(), 1, &processes, image(dir.path(), count));
-    assert_eq!((is_placed.unwrap(), told), (true, PLACED));
+    let (came, told) = asked(&header(), 1, &processes, image(dir.path(), count));
+    assert_eq!((came.unwrap(), told), (Came::Placed, PLACED));
     let expected: Vec<u8> = (901..1801).chain([900]).chain(0..900).flat_map(page).collect();
     assert!(child.pages(count) == expected);
 }
@@ -148,8 +148,8 @@ fn memory_that_cannot_be_written_is_read_from_the_file() {
     let unmapped = child.private(vec![[PAGE, FIRST_AT, PAGE]]);
     let strange = Private { pid: 1, ..unmapped.clone() };
     for process in [gone, unmapped, strange] {
-        let (is_placed, told) = asked(&header(), 0, &[process], image(dir.path(), 3));
-        assert_eq!((is_placed.unwrap(), told), (false, IN_FILE));
+        let (came, told) = asked(&header(), 0, &[process], image(dir.path(), 3));
+        assert_eq!((came.unwrap(), told), (Came::InFile, IN_FILE));
     }
 }
 
@@ -159,8 +159,8 @@ fn whoever_asks_for_what_is_not_his_gets_nothing() {
     let (own, before) = (child.private(vec![[child.memory, FIRST_AT, PAGE]]), child.pages(1));
     for number in [1, 2, u32::MAX - FIRST] {
         let processes = [own.clone(), Private::default()];
-        let (is_placed, told) = asked(&header(), number, &processes, image(dir.path(), 3));
-        assert_eq!((is_placed.unwrap(), told), (false, IN_FILE));
+        let (came, told) = asked(&header(), number, &processes, image(dir.path(), 3));
+        assert_eq!((came.unwrap(), told), (Came::InFile, IN_FILE));
     }
     assert!(child.pages(1) == before);
 }
@@ -169,8 +169,8 @@ fn whoever_asks_for_what_is_not_his_gets_nothing() {
 fn damage_is_an_error() {
     let (dir, child) = (tempfile::tempdir().unwrap(), Asking::new());
     let nowhere = child.private(vec![[child.memory, FIRST_AT + 3 * PAGE, PAGE]]);
-    let (is_placed, _) = asked(&header(), 0, &[nowhere], image(dir.path(), 3));
-    assert!(is_placed.unwrap_err().is_damage());
+    let (came, _) = asked(&header(), 0, &[nowhere], image(dir.path(), 3));
+    assert!(came.unwrap_err().is_damage());
 }
 
 #[test]
@@ -181,9 +181,24 @@ fn a_runtime_of_before_and_one_that_is_gone_are_not_waited_for() {
     let placed = |is_wanted: &dyn Fn() -> bool| {
         place(&header, std::process::id(), &processes, image(dir.path(), 3), is_wanted).unwrap()
     };
-    assert!(placed(&|| false), "it is gone");
+    assert_eq!(placed(&|| false), Came::Nowhere, "it is gone");
     header.restoring.store(1, Ordering::Release);
-    assert!(!placed(&|| true), "it takes its pages from the file");
+    assert_eq!(placed(&|| true), Came::InFile, "it takes its pages from the file");
+    // One that was there without having asked, and goes on.
+    header.restore_asks.store(FREE, Ordering::Release);
+    let looks = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let node = scope.spawn(|| {
+            let looked = || looks.fetch_add(1, Ordering::Relaxed) < usize::MAX;
+            let placed = image(dir.path(), 3);
+            place(&header, std::process::id(), &processes, placed, &looked).unwrap()
+        });
+        while looks.load(Ordering::Relaxed) < 3 && !node.is_finished() {
+            thread::yield_now();
+        }
+        header.restoring.store(0, Ordering::Release);
+        assert_eq!(node.join().unwrap(), Came::Nowhere);
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Runs on the thread of the server's keeper. The whole image is read and compared before anything of it is used; then its pages are unpacked: what processes share into the restore file,
 //! from which the server takes up what is there ([`Header::restore_pieces`](skein_arena::layout::Header::restore_pieces)), the others into the processes ([`placing`](super::placing)).
 
-use super::placing;
+use super::placing::{self, Came};
 use super::store::Store;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::RESTORE_PIECE_BYTES;
@@ -79,7 +79,9 @@ impl Restart {
             let pieces = Pieces::of(arena, &path)?;
             pieces.are(Counts::Shared, 0);
             pieces.are(Counts::All, 0);
-            placing::offer(pieces.0.header());
+            if pages.has_heap {
+                placing::offer(pieces.0.header());
+            }
         }
         Ok(Unpacked { path, memory, body, is_whole, pages, ended })
     }
@@ -122,16 +124,20 @@ impl Unpacked {
         let placed = if self.is_whole { None } else { self.body.placed()? };
         let Some(placed) = placed else { return Ok(()) };
         let (pieces, begin) = (Pieces::of(arena, &self.path)?, Instant::now());
-        let PagesOf { shared_at, processes } = &self.pages;
+        let PagesOf { shared_at, processes, .. } = &self.pages;
         let filling =
             |counts, from| Filling { file: &self.memory, from, bytes: 0, pieces: &pieces, counts };
         self.body.memory_behind(*shared_at, &mut filling(Counts::Shared, *shared_at))?;
-        let are_placed = placing::place(pieces.0.header(), init, processes, placed, is_wanted)?;
-        if !are_placed {
-            self.body.memory_before(*shared_at, &mut filling(Counts::All, 0))?;
-        }
+        let into = match placing::place(pieces.0.header(), init, processes, placed, is_wanted)? {
+            Came::Nowhere => return Ok(()),
+            Came::Placed => "memory",
+            Came::InFile => {
+                self.body.memory_before(*shared_at, &mut filling(Counts::All, 0))?;
+                "file"
+            }
+        };
         let ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(event = "unpacked", into = if are_placed { "memory" } else { "file" }, ms);
+        tracing::info!(event = "unpacked", into, ms);
         Ok(())
     }
 }

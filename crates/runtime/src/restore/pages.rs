@@ -4,10 +4,11 @@
 
 use super::{Tables, fail, must, part};
 use crate::sys::{self, args};
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use skein_arena::layout::{Header, RESTORE_PIECE_BYTES, SERVER_BASE};
 use skein_arena::restore::placing::{FIRST, FREE, IN_FILE, NOT, OFFERED, PLACED};
-use skein_arena::restore::{Process, Run};
+use skein_arena::restore::{Process, Run, advice, kind};
 
 /// So many bytes are read at a time: what a processor's cache holds.
 const AT_ONCE: usize = 512 << 10;
@@ -56,11 +57,37 @@ impl Tables {
     /// The pages of the running process, whose mappings are there, come to where they belong.
     pub unsafe fn take_pages(&self, process: &Process, runs: &[Run]) {
         let number = self.processes.iter().take_while(|other| other.pid < process.pid).count();
-        if runs.is_empty() || are_placed(number as u32) {
+        if runs.is_empty() {
+            return;
+        }
+        self.grow_stacks(process, runs);
+        // No handler runs on memory that somebody else writes.
+        let (all, mut before) = (u64::MAX, 0u64);
+        let mask = |how: i32, new: *const u64, old: *mut u64| {
+            let words = args([how as usize, new as usize, old as usize, size_of::<u64>()]);
+            // SAFETY: both are on this stack, or not there.
+            unsafe { sys::raw(libc::SYS_rt_sigprocmask, words) };
+        };
+        mask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let are_placed = are_placed(number as u32);
+        mask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        if are_placed {
             return;
         }
         // SAFETY: the caller's.
         unsafe { self.fill(runs, 0) }
+    }
+
+    /// Stacks are as long as their pages need: they grow for this process as far as its own limit allows, and for others as far as theirs does.
+    fn grow_stacks(&self, process: &Process, runs: &[Run]) {
+        let mappings = part(self.mappings, process.mappings).iter();
+        for m in mappings.filter(|m| m.kind == kind::STACK || m.advice & advice::GROWS != 0) {
+            let inside = runs.iter().find(|run| (m.start..m.end).contains(&run.address));
+            if let Some(run) = inside {
+                // SAFETY: a byte of the image's memory, which is filled with what it is to be afterwards.
+                unsafe { (run.address as *mut u8).write_volatile(0) };
+            }
+        }
     }
 
     /// Reads pages from the file to where they belong, or to `base` and more.
