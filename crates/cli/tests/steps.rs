@@ -60,10 +60,13 @@ const RECEIVING: [(&str, u64); 7] = [
 const SENDING: [(&str, u64); 2] = [("before read /images/", 1), ("after read /images/pack-", 2)];
 
 /// Steps of a server's start from one.
-const RESTORING: [(&str, u64); 3] = [
+const RESTORING: [(&str, u64); 5] = [
     ("before write skein-restore", 1),
     ("after write skein-restore", 1),
-    ("after write skein-restore", 3),
+    // The server's own memory.
+    ("before put /mem", 1),
+    ("after put /mem", 1),
+    ("after put /mem", 10),
 ];
 
 /// A redis with an append-only file under load, whose nodes can be killed at their steps.

@@ -1,5 +1,5 @@
 /* Preloaded into a process: kills it at a step of its work on files. A *step* is a call with a path that has some words in it, before or after
- * the call: "before rename /images/pack-". Calls: open (of a file to be written), write, read (at a place), sync, rename, unlink. "any" stands for each call, or for before and after.
+ * the call: "before rename /images/pack-". Calls: open (of a file to be written), write, put and read (at a place), sync, rename, unlink. "any" stands for each call, or for before and after.
  *
  * $SKEIN_TEST_STEPS is a directory. A process whose command line has the word $SKEIN_TEST_STEPS_IN (all, without it) maps the file PID there: a number of 64 bits, the
  * steps to let pass before the last one, counted down; and the step as text. The first process after the file "next" was written there begins with that, and removes it. */
@@ -130,6 +130,11 @@ int open64(const char *path, int flags, ...)
 ssize_t write(int fd, const void *from, size_t bytes)
 {
     ON_FD("write", fd, syscall(SYS_write, fd, from, bytes));
+}
+
+ssize_t pwrite64(int fd, const void *from, size_t bytes, off64_t at)
+{
+    ON_FD("put", fd, syscall(SYS_pwrite64, fd, from, bytes, at));
 }
 
 ssize_t pread64(int fd, void *to, size_t bytes, off64_t at)
