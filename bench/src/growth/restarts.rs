@@ -20,7 +20,7 @@ pub const TOPIC: Topic = Topic {
     figures: &[BACK],
     measure,
     reading: "Three replicas with fsync. All nodes are killed at once behind so many INCR (redis-benchmark, 20 clients, 64 at a time); time until a client reads the count, which is right.\n\
-         Of the requests an image has most; what came behind it is executed again, a minute's load at most.",
+         Of the requests an image has most; what came behind it is executed again.",
 };
 
 const BACK: Figure = Figure {

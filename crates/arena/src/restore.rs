@@ -283,7 +283,7 @@ pub struct Mapping {
 
 /// Pages in a row.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// The first one's address.
     pub address: u64,

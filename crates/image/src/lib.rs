@@ -26,6 +26,7 @@ mod file_pages;
 mod files;
 mod files_copied;
 mod form;
+pub mod futex;
 mod inode_table;
 pub mod maps;
 pub mod pack;

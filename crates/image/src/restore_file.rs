@@ -46,8 +46,8 @@ pub struct PagesOf {
 pub struct Private {
     /// Its number in the server.
     pub pid: u32,
-    /// Pages in a row: their address, their place in the file, and their length.
-    pub runs: Vec<[u64; 3]>,
+    /// Its pages.
+    pub runs: Vec<Run>,
 }
 
 /// Where the pages are in an image's restore file, of which no more need be there than what is in no page.
@@ -75,7 +75,7 @@ pub fn pages(image: &File) -> Result<PagesOf> {
         let (address, at, bytes) = (address?, at?, bytes?);
         address.checked_add(bytes)?;
         let are_pages = [address, bytes].iter().all(|number| number.is_multiple_of(PAGE_BYTES));
-        (are_pages && at.checked_add(bytes)? <= told.bytes).then_some([address, at, bytes])
+        (are_pages && at.checked_add(bytes)? <= told.bytes).then_some(Run { address, bytes, at })
     };
     let private = |n: usize| {
         let at = processes_at + n * size_of::<Process>();
@@ -88,7 +88,7 @@ pub fn pages(image: &File) -> Result<PagesOf> {
     };
     let all = || {
         let has_heap = told.count(offset_of!(Head, heap_runs)) > 0;
-        let shared_at = if has_heap { run(0)?[1] } else { told.bytes };
+        let shared_at = if has_heap { run(0)?.at } else { told.bytes };
         let count = told.count(offset_of!(Head, processes));
         let processes = (0..count).map(private).collect::<Option<_>>()?;
         Some(PagesOf { shared_at, has_heap, processes })

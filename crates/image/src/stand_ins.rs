@@ -10,6 +10,7 @@
 //! would not have come to, its origin's number in its name, none of its descriptors, and ends with its pid namespace, when the node lets go of it, and with the node. Not in it: memory that processes share, private
 //! memory that a fork does not copy (`MADV_DONTFORK`, `MADV_WIPEONFORK`), and what the image before has ([`Spared`]).
 
+use crate::futex::{wait, wake};
 use crate::processes::{self, Process, first_number};
 use crate::{MemoryError, Result};
 use skein_arena::layout::{self, HEADER_BYTES, Header};
@@ -17,7 +18,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -217,21 +218,6 @@ fn has_room(processes: &[Process]) -> std::result::Result<(), String> {
         return Ok(());
     }
     Err(format!("its limit of processes, {least}, is too near"))
-}
-
-/// Sleeps while the word has this value, and no longer than `most`; false when it was not woken.
-fn wait(word: &AtomicU32, value: u32, most: Duration) -> bool {
-    let timeout = libc::timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
-    // SAFETY: a live word and time; a wait that other processes end.
-    let woken = unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout)
-    };
-    woken == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
-}
-
-fn wake(word: &AtomicU32) {
-    // SAFETY: a live word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 /// The arena's header.

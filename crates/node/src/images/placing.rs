@@ -2,8 +2,10 @@
 //! ([`skein_arena::restore::placing`]). On several threads, since unpacking is most of the work.
 
 use skein_arena::layout::Header;
+use skein_arena::restore::Run;
 use skein_arena::restore::placing::{FIRST, IN_FILE, NOT, OFFERED, PLACED};
 use skein_image::file::ImageError;
+use skein_image::futex;
 use skein_image::placed::Placed;
 use skein_image::processes::Memories;
 use skein_image::restore_file::Private;
@@ -22,9 +24,6 @@ const PART_BYTES: u64 = 1 << 20;
 const MAX_THREADS: usize = 4;
 /// How often it is looked whether the server is still there while it asks for nothing.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Pages in a row: their address, their place in the restore file, and their length.
-type Run = [u64; 3];
 
 /// Where the pages of a server's processes came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +69,7 @@ pub fn place(
             return Ok(Came::InFile);
         }
         let Some(number) = asked.checked_sub(FIRST) else {
-            await_change(asks, asked);
+            futex::wait(asks, asked, LOOK);
             continue;
         };
         let (number, mut is_placed) = (number as usize, false);
@@ -94,16 +93,7 @@ pub fn place(
 
 fn answer(asks: &AtomicU32, value: u32) {
     asks.store(value, Ordering::Release);
-    let at: *const AtomicU32 = asks;
-    // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
-    unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAKE, i32::MAX) };
-}
-
-fn await_change(asks: &AtomicU32, from: u32) {
-    let most = libc::timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    let at: *const AtomicU32 = asks;
-    // SAFETY: the word lies in the arena, which is mapped, and the time on this stack.
-    unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, from, &raw const most) };
+    futex::wake(asks);
 }
 
 /// Writes these pages; false: the memory cannot be written, or nobody wants it.
@@ -157,7 +147,7 @@ fn write(
 
 fn write_run(
     placed: &mut Placed,
-    [mut address, mut at, mut left]: Run,
+    Run { mut address, mut at, bytes: mut left }: Run,
     memory: &File,
 ) -> Result<io::Result<()>, ImageError> {
     while left > 0 {
@@ -175,11 +165,11 @@ fn write_run(
 fn parts(placed: &Placed, runs: &[Run]) -> Result<Vec<Vec<Run>>, ImageError> {
     let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
     for run in runs {
-        let [mut address, mut at, mut left] = *run;
+        let Run { mut address, mut at, bytes: mut left } = *run;
         while left > 0 {
             let end = placed.end_of_part(at, PART_BYTES - bytes, at + left)?;
             let now = end - at;
-            part.push([address, at, now]);
+            part.push(Run { address, at, bytes: now });
             bytes += now;
             (address, at, left) = (address + now, end, left - now);
             if bytes >= PART_BYTES {

@@ -22,6 +22,10 @@ fn page(number: u64) -> [u8; PAGE as usize] {
     page
 }
 
+fn run(address: u64, at: u64, bytes: u64) -> Run {
+    Run { address, bytes, at }
+}
+
 /// An image of so many pages.
 fn image(dir: &Path, pages: u64) -> Placed {
     let (mut memory, mut pack) = (Copied::new(), Vec::new());
@@ -129,9 +133,9 @@ fn pages_come_into_the_memory_of_the_process_that_asks() {
     let (half, count) = (900, 1801);
     let at = |number: u64| FIRST_AT + number * PAGE;
     let runs = vec![
-        [child.memory, at(901), half * PAGE],
-        [child.memory + half * PAGE, at(900), PAGE],
-        [child.memory + (half + 1) * PAGE, at(0), half * PAGE],
+        run(child.memory, at(901), half * PAGE),
+        run(child.memory + half * PAGE, at(900), PAGE),
+        run(child.memory + (half + 1) * PAGE, at(0), half * PAGE),
     ];
     let processes = [Private::default(), child.private(runs)];
     let (came, told) = asked(&header(), 1, &processes, image(dir.path(), count));
@@ -143,9 +147,9 @@ fn pages_come_into_the_memory_of_the_process_that_asks() {
 #[test]
 fn memory_that_cannot_be_written_is_read_from_the_file() {
     let dir = tempfile::tempdir().unwrap();
-    let gone = Asking::new().private(vec![[1 << 20, FIRST_AT, PAGE]]);
+    let gone = Asking::new().private(vec![run(1 << 20, FIRST_AT, PAGE)]);
     let child = Asking::new();
-    let unmapped = child.private(vec![[PAGE, FIRST_AT, PAGE]]);
+    let unmapped = child.private(vec![run(PAGE, FIRST_AT, PAGE)]);
     let strange = Private { pid: 1, ..unmapped.clone() };
     for process in [gone, unmapped, strange] {
         let (came, told) = asked(&header(), 0, &[process], image(dir.path(), 3));
@@ -156,7 +160,7 @@ fn memory_that_cannot_be_written_is_read_from_the_file() {
 #[test]
 fn whoever_asks_for_what_is_not_his_gets_nothing() {
     let (dir, child) = (tempfile::tempdir().unwrap(), Asking::new());
-    let (own, before) = (child.private(vec![[child.memory, FIRST_AT, PAGE]]), child.pages(1));
+    let (own, before) = (child.private(vec![run(child.memory, FIRST_AT, PAGE)]), child.pages(1));
     for number in [1, 2, u32::MAX - FIRST] {
         let processes = [own.clone(), Private::default()];
         let (came, told) = asked(&header(), number, &processes, image(dir.path(), 3));
@@ -168,7 +172,7 @@ fn whoever_asks_for_what_is_not_his_gets_nothing() {
 #[test]
 fn damage_is_an_error() {
     let (dir, child) = (tempfile::tempdir().unwrap(), Asking::new());
-    let nowhere = child.private(vec![[child.memory, FIRST_AT + 3 * PAGE, PAGE]]);
+    let nowhere = child.private(vec![run(child.memory, FIRST_AT + 3 * PAGE, PAGE)]);
     let (came, _) = asked(&header(), 0, &[nowhere], image(dir.path(), 3));
     assert!(came.unwrap_err().is_damage());
 }
@@ -176,7 +180,7 @@ fn damage_is_an_error() {
 #[test]
 fn a_runtime_of_before_and_one_that_is_gone_are_not_waited_for() {
     let (dir, header) = (tempfile::tempdir().unwrap(), header());
-    let processes = [Private { pid: 1, runs: vec![[1 << 20, FIRST_AT, PAGE]] }];
+    let processes = [Private { pid: 1, runs: vec![run(1 << 20, FIRST_AT, PAGE)] }];
     offer(&header);
     let placed = |is_wanted: &dyn Fn() -> bool| {
         place(&header, std::process::id(), &processes, image(dir.path(), 3), is_wanted).unwrap()
@@ -207,17 +211,17 @@ fn threads_divide_what_is_unpacked() {
     let placed = image(dir.path(), 3000);
     let runs: Vec<Run> = (0..100)
         .map(|n| (n * 30, if n % 3 == 0 { 30 } else { 1 }))
-        .map(|(first, count)| [first * PAGE, FIRST_AT + first * PAGE, count * PAGE])
-        .chain([[1 << 40, FIRST_AT, 3000 * PAGE]])
+        .map(|(first, count)| run(first * PAGE, FIRST_AT + first * PAGE, count * PAGE))
+        .chain([run(1 << 40, FIRST_AT, 3000 * PAGE)])
         .collect();
     let parts = parts(&placed, &runs).unwrap();
-    let bytes: Vec<u64> = parts.iter().map(|part| part.iter().map(|run| run[2]).sum()).collect();
+    let bytes: Vec<u64> = parts.iter().map(|part| part.iter().map(|run| run.bytes).sum()).collect();
     let (last, others) = bytes.split_last().unwrap();
     assert!(others.iter().all(|bytes| (PART_BYTES..PART_BYTES + 64 * PAGE).contains(bytes)));
     assert!(*last > 0 && *last < PART_BYTES + 64 * PAGE && parts.len() > 10);
     let pages = |runs: &mut dyn Iterator<Item = Run>| -> Vec<[u64; 2]> {
-        let each = |[address, at, len]: Run| {
-            (0..len / PAGE).map(move |page| [address + page * PAGE, at + page * PAGE])
+        let each = |Run { address, at, bytes }: Run| {
+            (0..bytes / PAGE).map(move |page| [address + page * PAGE, at + page * PAGE])
         };
         runs.flat_map(each).collect()
     };

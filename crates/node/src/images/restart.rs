@@ -9,6 +9,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::RESTORE_PIECE_BYTES;
 use skein_arena::{Arena, MapError};
 use skein_image::file::{Body, ImageError};
+use skein_image::futex;
 use skein_image::restore_file::{self, PagesOf};
 use skein_model::LogIndex;
 use skein_sandbox::Layer;
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A start from an image.
@@ -168,9 +169,7 @@ impl Pieces {
             Counts::Shared => &header.restore_shared,
         };
         word.store(pieces + 1, Ordering::Release);
-        let at: *const AtomicU32 = word;
-        // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
-        unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAKE, i32::MAX) };
+        futex::wake(word);
     }
 }
 
