@@ -5,6 +5,7 @@
 //! work. A crash of `skein run` takes its nodes with it (the kernel kills them), never their logs.
 
 mod admin;
+mod allocator;
 mod args;
 mod base;
 mod check;
@@ -42,6 +43,7 @@ use args::Command;
 use failure::{EXIT_USAGE, Failure};
 
 fn main() -> ExitCode {
+    allocator::bound();
     let words: Vec<OsString> = std::env::args_os().collect();
     ExitCode::from(dispatch(&words))
 }
