@@ -92,9 +92,14 @@ pub fn mapped(k: &Kernel, fd: i32) {
     if writes
         && let Ok(st) = stat::real_of(fd)
         && st.st_nlink > 0
-        && stat::class(k, &st) == Class::Own
     {
-        k.files().inodes.known(k.files().inodes.see(&st)).set(MAPPED);
+        may_be_mapped(k, &st);
+    }
+}
+
+fn may_be_mapped(k: &Kernel, st: &libc::stat) {
+    if stat::class(k, st) == Class::Own {
+        k.files().inodes.known(k.files().inodes.see(st)).set(MAPPED);
     }
 }
 
@@ -195,6 +200,24 @@ pub unsafe fn entries(
             // SAFETY: the kernel has read the path.
             unsafe { parent_changed(k, *at, *path) };
         }
+    }
+    result
+}
+
+/// Makes a call that gives a file another name.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn link(k: &Kernel, call: sys::Call, at: c_int, path: *const c_char) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    let result = unsafe { entries(k, call, &[(at, path)]) };
+    if result.is_ok()
+        // SAFETY: the kernel has read the path.
+        && let Ok(st) = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) }
+        && st.st_nlink == 1
+    {
+        // It had no name: whether it was mapped before is not known.
+        may_be_mapped(k, &st);
     }
     result
 }

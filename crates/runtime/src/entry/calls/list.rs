@@ -304,7 +304,7 @@ calls! {
     };
     SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else Create |k, call| {
         inputs::before_move(k, from_at, from);
-        change::entries(k, call, &[(at, to)])
+        change::link(k, call, at, to)
     };
     SYS_rename(from: Path, to: Path) else Move |k, call| {
         inputs::before_move(k, AT_FDCWD, from);
