@@ -5,10 +5,10 @@
 
 /// So many parts has the heap at most: the threads that free and take much are few.
 const PARTS: i32 = 4;
-/// Larger blocks have a mapping of their own, which goes when they are freed: 1 MiB.
-const MAPPED_BYTES: i32 = 1 << 20;
-/// So much that is free at the end of a part stays at most: 4 MiB. A busy loop does not come back to the kernel for each buffer.
-const KEPT_BYTES: i32 = 4 << 20;
+/// Larger blocks have a mapping of their own, which goes when they are freed: 2 MiB, more than the largest entry.
+const MAPPED_BYTES: i32 = 2 << 20;
+/// So much that is free at the end of a part stays at most: 8 MiB, as many as entries in flight have. A busy loop does not come back to the kernel for each buffer.
+const KEPT_BYTES: i32 = 8 << 20;
 
 /// Sets the bounds of this process; to be called while it has one thread.
 pub fn bound() {
