@@ -28,9 +28,12 @@ use std::time::{Duration, Instant};
 
 /// How often a server's output is looked at while it prints: a line wakes no thread.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often while a line waits for its entry,
+/// How often while a line waits for its entry: after an eighth of the time that it has waited, but not more often than this,
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// and when it has printed nothing for long.
+const WAITED_PARTS: u32 = 8;
+/// and at least this often, as an entry that nobody waits for is committed seconds later.
+const LOOK_STILL: Duration = Duration::from_millis(250);
+/// How often when it has printed nothing for long.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
 /// A line may be late by this part of the silence before it.
 const SILENCE_PARTS: u32 = 4;
@@ -93,10 +96,10 @@ impl Printed {
     /// When to look again, after a look at this time.
     #[must_use]
     pub fn next_look(&self, now: Instant) -> Duration {
-        if self.waiting.is_some() {
-            return LOOK_AGAIN;
-        }
         let silence = now.saturating_duration_since(self.found);
+        if self.waiting.is_some() {
+            return (silence / WAITED_PARTS).clamp(LOOK_AGAIN, LOOK_STILL);
+        }
         (silence / SILENCE_PARTS).clamp(LOOK, LOOK_RARELY)
     }
 
@@ -261,7 +264,8 @@ mod tests {
         place.copy();
         let at = |place: &Place, ms| place.printed.found + Duration::from_millis(ms);
         let look = |place: &Place, ms| place.printed.next_look(at(place, ms)).as_millis();
-        assert_eq!(look(&place, 3_600_000), 10, "the line waits for its entry");
+        let looks = [0, 80, 1_000, 3_600_000].map(|ms| look(&place, ms));
+        assert_eq!(looks, [10, 10, 125, 250], "the line waits for its entry");
         place.passage.committed(LogIndex(3));
         place.copy();
         let looks = [0, 200, 2_000, 4_000, 3_600_000].map(|ms| look(&place, ms));
