@@ -8,6 +8,8 @@ use skein_model::{EntryRef, ReplicaId};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The most that `idle_slack_ms` may be.
+const MAX_SLACK_MS: u64 = 1_000;
 /// While a cluster is idle, heartbeats and timeouts are up to so many times as long,
 const SLOWEST: u64 = 10;
 /// and the election timeout no longer than this.
@@ -188,6 +190,8 @@ pub struct Tuning {
     /// A leader for which nobody has waited for so long goes over to a slow rhythm: heartbeats, the election timeout and the time after which a silent connection ends are
     /// up to ten times as long, and the election timeout no longer than 3 s: 1,000 ms. 0: never.
     pub idle_after_ms: u64,
+    /// How much later a leader's server's regular timers may fire while nobody waits, and by no more than half of their time: 45 ms. 0: not.
+    pub idle_slack_ms: u64,
     /// How long a busy server waits at a slot for an input before the leader proposes a time bubble: 100 us.
     pub wtimeout_us: u64,
     /// The most operations of a thread in one turn: 256. Fixed when the cluster is made.
@@ -238,6 +242,7 @@ impl Default for Tuning {
             election_timeout_ms: 150,
             heartbeat_ms: 30,
             idle_after_ms: 1_000,
+            idle_slack_ms: 45,
             wtimeout_us: 100,
             quantum: 256,
             nclock: 16,
@@ -282,6 +287,9 @@ impl Tuning {
                 self.heartbeat_ms, self.election_timeout_ms
             );
             return bad("tuning.heartbeat_ms", why);
+        }
+        if self.idle_slack_ms > MAX_SLACK_MS {
+            return bad("tuning.idle_slack_ms", format!("must be at most {MAX_SLACK_MS}"));
         }
         if self.quantum == 0 || self.nclock == 0 {
             return bad("tuning.quantum", "quantum and nclock must be at least 1".into());

@@ -308,6 +308,8 @@ impl Plan {
         plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
         let idle_after = [0, 20, 200, 1000];
         plan.tuning.idle_after_ms = one_of(&mut SimRng::new(seed.rotate_left(48)), &idle_after);
+        let slack = one_of(&mut SimRng::new(seed.rotate_left(24)), &[0, 45, 45, 500]);
+        plan.tuning.idle_slack_ms = slack;
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -366,7 +368,7 @@ impl Plan {
                 plan.timer_speaks = speaks.unwrap_or_default();
                 (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
                 (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);
-                plan.tuning.idle_after_ms = 1000;
+                (plan.tuning.idle_after_ms, plan.tuning.idle_slack_ms) = (1000, 45);
                 // As users have it: images at short intervals cost syncs.
                 plan.checkpoint = CheckpointConfig::default();
                 plan.calm_us = 500_000;

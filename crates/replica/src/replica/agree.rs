@@ -27,7 +27,7 @@ use std::time::Duration;
 /// A leader listens to its peers for so long after anything but routine: what they say next may be waited for.
 const CALM: Duration = Duration::from_millis(50);
 /// What peers say then is heard so late at most: longer than most timers of servers take, and a sixth of what clocks may differ.
-const LATE: Duration = Duration::from_millis(150);
+pub(super) const LATE: Duration = Duration::from_millis(150);
 /// The bytes per read of the log for a server that is behind.
 const REFILL_BYTES: usize = 1 << 20;
 /// A thread with other work does not wait for a disk that takes longer than this, twice within [`SLOW_FOR`],

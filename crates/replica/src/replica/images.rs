@@ -7,6 +7,7 @@ mod trouble;
 
 use super::Replica;
 use super::scrub::Scrub;
+use crate::agreement::unhurried::LONGEST_UNASKED;
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
@@ -39,8 +40,8 @@ const IN_STEP_WITHIN: Duration = Duration::from_secs(5);
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
 const READ_WITHIN: Duration = Duration::from_secs(60);
-/// The next image waits so long for the confirmation of the one before.
-pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+/// The next image waits so long for the confirmation of the one before: twice as long as digests may that nobody waits for.
+const CONFIRMED_WITHIN: Duration = LONGEST_UNASKED.saturating_mul(2);
 /// How often a server may fail to be restored from an image before that is given up.
 const MAX_TRIES: u32 = 2;
 

@@ -6,14 +6,13 @@
 //! moment. A **witness** never has a server. If it is elected, because nobody else has the newest entries, it proposes nothing and hands
 //! leadership on; that completes the other's log first. If nobody is there to take it, it says so, and waits.
 //!
-//! An image counts without a comparison while no other server exists to compare with: on a leader, when no other member is active, or when [`CONFIRMED_WITHIN`] after
+//! An image counts without a comparison while no other server exists to compare with: on a leader, when no other member is active, or when [`ALONE_AFTER`] after
 //! it was taken none that is has a server in step and is connected: that one may need this image to begin. Clients have seen this leader's answers, so its server is right by definition.
 //!
 //! A witness forgets the log that no replica with images can need: up to the oldest of their newest images, a disconnected one's included, whose images it
 //! remembers. So after the loss of any one replica the log of those that remain reaches back to an image that one of them has. One that stays away would make that
 //! log grow for ever: beyond [`LONGEST`] times what lies between two images only the connected ones count.
 
-use super::images::CONFIRMED_WITHIN;
 use super::{Environment, Replica};
 use crate::health::Fault;
 use skein_log::{Kind, Role};
@@ -25,6 +24,8 @@ use std::time::Duration;
 const CLOSE: Duration = Duration::from_millis(100);
 /// The length of a witness's log, in times of what lies between two images, from which on a replica that is away does not count.
 const LONGEST: u64 = 4;
+/// A leader's image counts without a comparison when so long after it was taken nobody is there to compare with.
+const ALONE_AFTER: Duration = Duration::from_secs(5);
 /// A witness that leads for longer has nobody to hand leadership to.
 const WAITS: Duration = Duration::from_secs(1);
 
@@ -147,7 +148,7 @@ impl<E: Environment> Replica<E> {
         }
         let mut others = self.members.actives();
         others.remove(&self.own);
-        let left = !self.another_has_a_server() && self.now >= came + CONFIRMED_WITHIN;
+        let left = !self.another_has_a_server() && self.now >= came + ALONE_AFTER;
         self.lead.is_some() && (others.is_empty() || left)
     }
 

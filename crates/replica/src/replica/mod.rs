@@ -334,7 +334,7 @@ impl<E: Environment> Replica<E> {
             rested_until: Duration::ZERO,
             ticks_until: Duration::ZERO,
             rhythm: Rhythm::default(),
-            regular: Regular::default(),
+            regular: Regular::new(Duration::from_millis(tuning.idle_slack_ms)),
             stirred: Duration::ZERO,
             ticked: false,
             hearing: None,

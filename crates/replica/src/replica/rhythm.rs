@@ -3,6 +3,7 @@
 //!
 //! A tick is so many times as long: a node that has nothing to do wakes for heartbeats and for its server's timers. What it tells others all the time goes with these.
 
+use super::agree::LATE;
 use super::{Environment, Replica, TICK};
 use skein_model::ReplicaId;
 use std::time::Duration;
@@ -106,9 +107,12 @@ impl<E: Environment> Replica<E> {
         let quiet = server.header().news.is_known();
         let expected = self.regular.expected().filter(|_| quiet)?;
         let now_ns = self.pulse.now(&self.env).0;
-        let left =
-            expected.by_ns.checked_sub(now_ns).filter(|_| expected.not_before_ns > now_ns)?;
-        Some((expected.not_before_ns, self.now + Duration::from_nanos(left)))
+        let soonest = expected.not_before_ns.checked_sub(now_ns).filter(|left| *left > 0)?;
+        let left = Duration::from_nanos(expected.by_ns - now_ns);
+        // Within the time that peers may wait a timer's slack ends with it, or their answers woke the node.
+        let peers_wait = Duration::from_nanos(soonest) < LATE;
+        let left = if peers_wait { left.min(LATE) } else { left };
+        Some((expected.not_before_ns, self.now + left))
     }
 
     /// How much longer a leader's heartbeats wait: while the rhythm is slow they go with a timer of its server, if one comes within a tick.

@@ -8,6 +8,7 @@ use crate::options::Finale;
 use crate::scripted::Scripted;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
+use skein_replica::agreement::unhurried::LONGEST_UNASKED;
 use skein_replica::config::Kind;
 use skein_replica::editions::Outcome;
 use skein_replica::error::ExitReason;
@@ -24,8 +25,8 @@ const QUIET_US: u64 = 800_000;
 const LOOKS: u32 = 6;
 /// Meanwhile timers that are due every tenth of a second or sooner are served within this,
 const LATE_TIMER_US: u64 = 600_000;
-/// on followers within this: their disks sync for silent timers now and then only.
-const LATE_ON_FOLLOWERS_US: u64 = 3_500_000;
+/// on followers within this: their disks sync for silent timers now and then only, and a second more.
+const LATE_ON_FOLLOWERS_US: u64 = LONGEST_UNASKED.as_micros() as u64 + 1_000_000;
 /// All nodes learn of an end that all servers meet within this: they wait a second for each other.
 const ENDED_WITHIN_US: u64 = 10_000_000;
 /// The time for a client that asks for it.
@@ -63,11 +64,11 @@ impl World {
         }
         if !self.is_done() {
             self.quiet_since_us = None;
-            self.idle.looked(None, 0);
+            self.nobody_asks(None);
             return Ok(false);
         }
         let since = *self.quiet_since_us.get_or_insert(self.now_us);
-        self.idle.looked(Some(since), self.checker.terms());
+        self.nobody_asks(Some(since));
         if self.now_us < since + self.quiet_us(QUIET_US) {
             return Ok(false);
         }

@@ -17,17 +17,24 @@ pub(super) struct Idle {
     waits_us: BTreeMap<u64, u64>,
     /// The longest such time.
     pub(super) heard_after_us: u64,
-    /// The terms that had a leader then.
+    /// The terms that had a leader then,
     terms: usize,
+    /// and the entries that the log had.
+    entries: u64,
     pub(super) said_after_us: u64,
 }
 
 impl Idle {
-    /// Whether nobody asks at this time, since when.
-    pub(super) fn looked(&mut self, since_us: Option<u64>, terms: usize) {
+    /// Whether nobody asks at this time, since when, with the terms and entries up to now.
+    fn looked(&mut self, since_us: Option<u64>, terms: usize, entries: u64) {
         if since_us != self.since_us {
-            *self = Self { since_us, terms, ..Self::default() };
+            *self = Self { since_us, terms, entries, ..Self::default() };
         }
+    }
+
+    /// The entries since, of so many up to now; none when the nodes have ended.
+    pub(super) fn entries(&self, entries: u64) -> u64 {
+        self.since_us.map_or(0, |_| entries.saturating_sub(self.entries))
     }
 
     /// The leaders that there were since, of so many terms up to now.
@@ -70,6 +77,18 @@ impl Idle {
 }
 
 impl World {
+    /// Whether nobody asks now, since when.
+    pub(super) fn nobody_asks(&mut self, since_us: Option<u64>) {
+        let (terms, entries) = (self.checker.terms(), self.entries());
+        self.idle.looked(since_us, terms, entries);
+    }
+
+    /// The entries of the leader's log.
+    pub(super) fn entries(&self) -> u64 {
+        let process = self.leader().and_then(|id| self.machines[&id].process.as_ref());
+        process.map_or(0, |process| process.replica.consensus().last_index().0)
+    }
+
     /// How long nobody asks before a run ends.
     pub(super) const fn quiet_us(&self, otherwise: u64) -> u64 {
         match self.options.scenario {

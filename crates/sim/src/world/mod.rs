@@ -89,8 +89,10 @@ pub struct Report {
     pub idle_syncs: u64,
     /// The most wake-ups of one node in that time.
     pub idle_wakes: u64,
-    /// The leaders that were elected meanwhile.
+    /// The leaders that were elected meanwhile,
     pub idle_leaders: usize,
+    /// and the entries that were made.
+    pub idle_entries: u64,
     /// The longest time after which a node heard then what another had said.
     pub idle_heard_us: u64,
     /// How long that was, in us.
@@ -419,6 +421,7 @@ impl World {
                 idle_syncs: self.idle.most_syncs(),
                 idle_wakes: self.idle.most_wakes(),
                 idle_leaders: self.idle.leaders(self.checker.terms()),
+                idle_entries: self.idle.entries(self.entries()),
                 idle_heard_us: self.idle.heard_after_us,
                 idle_us: self.idle.took_us(self.now_us),
                 said_after_us: self.idle.said_after_us,
