@@ -344,26 +344,30 @@ fn a_rotten_image_is_found_and_replaced_while_the_cluster_runs() {
         images.into_iter().rfind(|image| image["confirmed"] == true)
     };
     let entry = |image: Value| image["index"].as_u64().unwrap();
-    let create = || nodes.does(follower, &["checkpoint", "create"]);
-    create();
-    let first = wait_for_or("an image", || nodes.evidence(), || confirmed(&mut redis).map(entry));
+    nodes.does(follower, &["checkpoint", "create"]);
+    let mut last =
+        wait_for_or("an image", || nodes.evidence(), || confirmed(&mut redis).map(entry));
     let dir = nodes.place.path(&format!("data-{follower}/images"));
-    let file = fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
-    let file = file.filter(|path| path.extension().is_none()).max().unwrap();
-    let mut bytes = fs::read(&file).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&file, bytes).unwrap();
     let log = nodes.place.path(&format!("node-{follower}.log"));
-    let noted = || {
-        let log = fs::read_to_string(&log).unwrap();
-        log.contains("image_unusable").then_some(())
-    };
-    wait_for_or("the damage to be found", || nodes.evidence(), noted);
-    let gone = || confirmed(&mut redis).is_none().then_some(());
-    wait_for_or("it to be set aside", || nodes.evidence(), gone);
-    create();
-    let next = || confirmed(&mut redis).map(entry).filter(|entry| *entry > first);
-    wait_for_or("another image", || nodes.evidence(), next);
+    let found = || fs::read_to_string(&log).unwrap().matches("image_unusable").count();
+    // The image itself, and the pack with its pages.
+    for start in ["image-", "pack-"] {
+        let before = found();
+        let files = fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
+        let named = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(start) && path.extension().is_none()
+        };
+        let file = files.filter(named).max().unwrap();
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        let noted = || (found() > before).then_some(());
+        wait_for_or("the damage to be found", || nodes.evidence(), noted);
+        // It takes another one by itself, long before one is due.
+        let next = || confirmed(&mut redis).map(entry).filter(|entry| *entry > last);
+        last = wait_for_or("another image", || nodes.evidence(), next);
+    }
     nodes.wait_equal(&ALL);
 }

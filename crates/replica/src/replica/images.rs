@@ -571,6 +571,10 @@ impl<E: Environment> Replica<E> {
         self.images.tries.remove(&index);
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
         self.images.schedule.is_left(newest);
+        if damaged && self.images.kept.is_empty() {
+            // Nothing is left to begin from: others' images and the log may not reach back.
+            self.images.schedule.hurry();
+        }
         self.hold_images();
         self.tell_image();
     }
