@@ -17,7 +17,7 @@ pub const TOPIC: Topic = Topic {
     figures: &[LEADER, LEADER_WAKES, FOLLOWER, FOLLOWER_WAKES, SYNCS],
     measure,
     reading: "CPU time of a node's process in percent of a core, and how often its threads are woken: of three times 20 s those in which all nodes together took least, as others'\n\
-         work on the machine makes wake-ups dearer. Of followers the largest. The time of redis itself is not counted; its timers wake the leader's node ten times a second\n\
+         work on the machine makes wake-ups dearer. Of followers the largest. The time of redis itself is not counted; its timers wake the leader's node seven times a second\n\
          ([decision 43](../../docs/decisions/0043-a-slow-rhythm-while-idle.md)).",
 };
 

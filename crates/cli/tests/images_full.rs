@@ -139,6 +139,7 @@ impl Small {
 #[test]
 fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_room() {
     if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can make a small file system");
         return;
     }
     let mut small = Small::new(&[], 3, 4);
@@ -210,6 +211,7 @@ fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_roo
 #[test]
 fn an_image_that_cannot_be_received_is_named_and_comes_when_there_is_room() {
     if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can make a small file system");
         return;
     }
     let small = Small::new(&["--mode", "standby"], 2, 4);
