@@ -88,6 +88,11 @@ impl Rewritten {
         self.row(about).is_some_and(|row| !row.is_hosts)
     }
 
+    /// Whether the server may have written to the file that the kernel calls so through a mapping.
+    pub(crate) fn was_mapped(&self, id: Two<u64>) -> bool {
+        self.rows.get(&id).is_some_and(|row| row.is_mapped)
+    }
+
     fn row(&self, about: &Metadata) -> Option<Row> {
         let marked = self.marked.get(&(about.atime(), about.atime_nsec()));
         marked.or_else(|| self.rows.get(&(about.dev(), about.ino()))).copied()

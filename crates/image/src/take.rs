@@ -8,6 +8,7 @@ mod memory;
 mod objects;
 mod parked;
 mod program;
+mod renamed;
 mod settings;
 mod standing;
 
@@ -16,6 +17,7 @@ use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
 pub(crate) use self::objects::each_page;
 use self::program::Given;
+use self::renamed::Renamed;
 use self::settings::Ids;
 use self::standing::Heap;
 pub use self::standing::Standing;
@@ -157,6 +159,7 @@ impl Source<'_> {
             };
             Ok((memory, aside?))
         })?;
+        memory.image.name_renamed(self.root, &aside.found, &aside.rewritten)?;
         memory.image.note_files(aside.found, aside.nowhere);
         let Memory { image, asked, private, mut stand } = memory;
         let (stand_ins, stood_because) = match asked {
@@ -409,6 +412,8 @@ struct Image<'a> {
     by_file: BTreeMap<FileId, u32>,
     /// Of each open file a descriptor.
     open: BTreeMap<FileId, Vec<Opened>>,
+    /// Open files whose name is removed, though they have another one.
+    renamed: Vec<Renamed>,
     /// The locks before are other processes'.
     first_lock: usize,
     ids: Option<Ids>,
@@ -454,6 +459,7 @@ impl<'a> Image<'a> {
             shared: Vec::new(),
             by_file: BTreeMap::new(),
             open: BTreeMap::new(),
+            renamed: Vec::new(),
             first_lock: 0,
             ids: None,
             spared: 0,

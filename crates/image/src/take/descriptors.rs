@@ -1,6 +1,7 @@
 //! Descriptors of the kernel's, the open files that they name, and the locks of these.
 
 use super::objects::Removed;
+use super::renamed::Renamed;
 use super::{FileId, Image, field, refused};
 use crate::processes::Process;
 use crate::{MemoryError, Result};
@@ -117,8 +118,9 @@ impl Image<'_> {
                 return refused(process, format!("descriptor {fd}, which is {name}"));
             }
             Some(_) if file.nlink() > 0 => {
-                let what = format!("descriptor {fd}, {name}, of a file that has another name");
-                return refused(process, what);
+                let description = self.descriptions.len();
+                self.renamed.push(Renamed { description, id, pid: process.pid, fd: *fd });
+                0
             }
             Some(removed) => self.removed(process, &found.path(), removed, file)? + 1,
         };

@@ -35,8 +35,17 @@ pub(super) struct Shared {
 enum Content {
     /// A file, which this process has open.
     File(File),
-    /// Mappings, with the number of their process.
-    Mapped(Vec<(u32, Mapping)>),
+    /// What mappings show of it.
+    Mapped(Vec<Shown>),
+}
+
+/// A mapping of an object.
+pub(super) struct Shown {
+    /// Its process.
+    pid: u32,
+    pub(super) mapping: Mapping,
+    /// The number of its record.
+    pub(super) record: usize,
 }
 
 /// A file without a path.
@@ -133,7 +142,7 @@ impl Image<'_> {
         Ok(number)
     }
 
-    /// The number of the memory that a shared mapping shows.
+    /// The number of the memory that a shared mapping shows, whose record is the next one.
     pub(super) fn memory(&mut self, process: &Process, mapping: &Mapping) -> u32 {
         let fresh = self.shared.len() as u32;
         let number = *self.by_file.entry(mapping.file).or_insert(fresh);
@@ -142,7 +151,8 @@ impl Image<'_> {
             self.shared.push(Shared { record, content: Content::Mapped(Vec::new()) });
         }
         if let Content::Mapped(places) = &mut self.shared[number as usize].content {
-            places.push((process.pid, mapping.clone()));
+            let record = self.mappings.len();
+            places.push(Shown { pid: process.pid, mapping: mapping.clone(), record });
         }
         number
     }
@@ -202,15 +212,11 @@ fn no_memory(error: io::Error) -> MemoryError {
 }
 
 /// The pages of memory through the mappings of it, and its length.
-fn mapped(
-    processes: &[Process],
-    places: Vec<(u32, Mapping)>,
-    deadline: Instant,
-) -> Result<(u64, Raw)> {
+fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Result<(u64, Raw)> {
     let mut bytes = 0;
     let mut parts = Vec::new();
     let mut read = Read::default();
-    for (pid, mapping) in places {
+    for Shown { pid, mapping, .. } in places {
         bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
         if let Some(process) = processes.iter().find(|process| process.pid == pid) {
             parts.extend(read.rest_of(&mapping).into_iter().map(|part| (process, part)));
@@ -225,6 +231,24 @@ fn mapped(
         })?;
     }
     Ok((bytes, pages))
+}
+
+impl Shared {
+    /// The mappings that alone tell of it; none if a descriptor does.
+    pub(super) fn shown(&self) -> &[Shown] {
+        match &self.content {
+            Content::Mapped(shown) => shown,
+            Content::File(_) => &[],
+        }
+    }
+
+    /// It is not this object that the mappings show.
+    pub(super) fn take_shown(&mut self) -> Vec<Shown> {
+        match &mut self.content {
+            Content::Mapped(shown) => std::mem::take(shown),
+            Content::File(_) => Vec::new(),
+        }
+    }
 }
 
 /// The parts of an object that were read: the first byte of each, and the one behind its last.
@@ -309,7 +333,7 @@ pub(crate) fn each_page(
 }
 
 /// A file's device and inode number as mappings of it show them, which on an overlay are not those of `stat`.
-fn mapped_id(file: &File) -> Result<FileId> {
+pub(super) fn mapped_id(file: &File) -> Result<FileId> {
     let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
     // SAFETY: a new mapping, whose memory is not used.
     let at = unsafe {
