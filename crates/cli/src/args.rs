@@ -138,6 +138,9 @@ pub struct RunArgs {
     /// server names to its clients; --publish says where they really reach it [default: lo alone]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_interface)]
     pub interface: Option<String>,
+    /// Set a key of docs/skein.toml under [checkpoint], [logs] or [tuning], as checkpoint.keep=1; may be given again. An option of its own counts more
+    #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = parse_setting)]
+    pub set: Vec<Setting>,
     /// Tuning.
     #[command(flatten)]
     pub tuning: TuningArgs,
@@ -147,6 +150,15 @@ pub struct RunArgs {
     /// The server and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
+}
+
+/// A key of a node's settings, and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// As in docs/skein.toml.
+    pub section: String,
+    pub key: String,
+    pub value: toml::Value,
 }
 
 /// Tuning flags of `skein run`; `docs/skein.toml` explains each.
@@ -550,6 +562,22 @@ pub fn parse_env(text: &str) -> Result<(String, String), String> {
     Ok((name.into(), value.into()))
 }
 
+/// Parses `SECTION.KEY=VALUE`.
+pub fn parse_setting(text: &str) -> Result<Setting, String> {
+    let expected = || "expected SECTION.KEY=VALUE, as checkpoint.keep=1".to_owned();
+    let (name, value) = text.split_once('=').ok_or_else(expected)?;
+    let (section, key) = name.split_once('.').ok_or_else(expected)?;
+    if !["checkpoint", "logs", "tuning"].contains(&section) {
+        return Err(format!(
+            "[{section}] cannot be set here; [checkpoint], [logs] and [tuning] can"
+        ));
+    }
+    let value = value
+        .parse()
+        .map_err(|_| format!("{value} is no value: expected a number, true or false"))?;
+    Ok(Setting { section: section.into(), key: key.into(), value })
+}
+
 /// Refuses names of variables that Skein sets itself.
 pub fn check_env_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.contains(['=', '\0']) {
@@ -638,6 +666,24 @@ mod tests {
         assert_eq!(parse_env("A=b=c"), Ok(("A".into(), "b=c".into())));
         for bad in ["A", "=b", "LD_PRELOAD=x", "SKEIN_X=1", "GLIBC_TUNABLES=x"] {
             assert!(parse_env(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_are_keys_of_some_sections() {
+        let set = parse_setting("checkpoint.enabled=false").unwrap();
+        assert_eq!((&*set.section, &*set.key), ("checkpoint", "enabled"));
+        assert_eq!(set.value, toml::Value::Boolean(false));
+        assert_eq!(parse_setting("tuning.nclock=3").unwrap().value, toml::Value::Integer(3));
+        for bad in [
+            "",
+            "keep=1",
+            "checkpoint.keep",
+            "checkpoint.keep=",
+            "tuning.nclock=a b",
+            "server.cwd=1",
+        ] {
+            assert!(parse_setting(bad).is_err(), "{bad}");
         }
     }
 

@@ -25,6 +25,10 @@ fn wrong_arguments() {
     run_code(&["run", "--name", "a/b", "--", "x"], 125, &["--name", "letters"]);
     run_code(&["run", "--env", "LD_PRELOAD=x", "--", "x"], 125, &["LD_PRELOAD"]);
     run_code(&["run", "--election-timeout-ms", "1", "--", "x"], 125, &["50..=60000"]);
+    run_code(&["run", "--set", "keep=1", "--", "x"], 125, &["--set", "SECTION.KEY=VALUE"]);
+    run_code(&["run", "--set", "server.cwd=1", "--", "x"], 125, &["[server] cannot be set here"]);
+    let unknown = ["run", "--set", "checkpoint.kept=1", "--", "x"];
+    run_code(&unknown, 125, &["--set checkpoint", "unknown field `kept`", "docs/skein.toml"]);
     run_code(&["run", "--report-fd", "7", "--", "x"], 125, &["--detach"]);
     run_code(&["status", "--xml"], 2, &["--xml", "skein status --help"]);
     run_code(&["node"], 2, &["--config"]);

@@ -8,6 +8,7 @@ use common::cluster::wait_for_or;
 use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
 use common::planted::{Planted, found};
+use common::real::Real;
 use serde_json::Value;
 
 const ALL: [u64; 3] = [1, 2, 3];
@@ -67,6 +68,27 @@ fn start(nodes: &mut Nodes) -> (Load, String) {
     let mut redis = wait_redis(nodes.ports[0]);
     redis.set("marker", &value).unwrap();
     (Load::start(3, nodes.clients(), || {}), value)
+}
+
+/// `skein run` has the settings by an option.
+#[test]
+fn replicas_of_skein_run_are_compared_when_it_is_told() {
+    let options = ["--set", "checkpoint.interval_s=1", "--set", "checkpoint.leader_intervals=1"];
+    let redis = Real::redis(&options, &["--save", ""]);
+    let mut client = wait_redis(redis.port());
+    let log = redis.cluster.place.path("data/node-1/node.log");
+    let mut keys = 0..;
+    let compared = || {
+        client.set(&format!("key:{}", keys.next()?), "value").unwrap();
+        let events = fs::read_to_string(&log).unwrap();
+        let mut events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let all_equal = |event: Value| {
+            event["event"] == "roots" && event["replicas"] == 3 && event["equal"] == true
+        };
+        events.any(all_equal).then_some(())
+    };
+    wait_for_or("three equal servers", || redis.cluster.evidence(), compared);
+    redis.end();
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use skein_node::base::index::Command;
 use skein_node::config::{
-    Address, CheckpointConfig, DurabilityMode, Kind, LayerPlace, LogFiles, Mode as NodeMode,
-    OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
+    Address, DurabilityMode, Kind, LayerPlace, Mode as NodeMode, OnExit as NodeOnExit,
+    OutgoingConfig, Peer, Publisher, ServerConfig,
 };
 use skein_node::edition::{self, Commands};
 use skein_node::{NodeConfig, archive};
@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::instance::{Claim, NodeFiles, State};
 use crate::paths;
 use crate::run::children::Plan;
+use crate::run::settings::Settings;
 
 /// The search path of the server, also for finding it.
 pub(crate) const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -84,34 +85,6 @@ pub(crate) fn server_env(
         env.push((skein_node::config::INTERFACE.into(), address.into()));
     }
     env
-}
-
-fn tuning(args: &RunArgs) -> Tuning {
-    let given = &args.tuning;
-    let mut tuning = Tuning::default();
-    if let Some(ms) = given.election_timeout_ms {
-        tuning.election_timeout_ms = ms;
-        tuning.heartbeat_ms = tuning.heartbeat_ms.min(ms / 5);
-    }
-    if let Some(us) = given.wtimeout_us {
-        tuning.wtimeout_us = us;
-    }
-    if let Some(operations) = given.quantum {
-        tuning.quantum = operations;
-    }
-    if let Some(turns) = given.nclock {
-        tuning.nclock = turns;
-    }
-    if let Some(mib) = given.arena_mib {
-        tuning.arena_heap_bytes = (mib as usize) << 20;
-    }
-    if let Some(connections) = given.max_connections {
-        tuning.max_connections = connections as usize;
-    }
-    if let Some(entries) = given.max_in_flight_entries {
-        tuning.max_in_flight_entries = entries as usize;
-    }
-    tuning
 }
 
 fn default_name(program: &OsStr) -> Result<String, Failure> {
@@ -214,6 +187,7 @@ fn kinds(args: &RunArgs, mode: NodeMode) -> Result<BTreeMap<u64, Kind>, Failure>
 /// Checks everything, takes the name and the data directory, and writes the nodes' configurations.
 pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     let mode = mode(args)?;
+    let settings = Settings::of(args)?;
     let (program, rest) = args.program.split_first().expect("clap requires a program");
     let name = args.name.clone().map_or_else(|| default_name(program), Ok)?;
     let words: Vec<String> = rest.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
@@ -251,7 +225,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     }
     let claim = Claim::take(&name)?;
     let data = DataDir::open(&dir)?;
-    let tuning = tuning(args);
+    let Settings { checkpoint, logs, tuning } = settings;
     let wanted = Identity {
         format: cluster::FORMAT,
         cluster_id: cluster::draw_cluster_id()
@@ -338,8 +312,8 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
             admin_socket: Some(files.admin.clone()),
             metrics: None,
             log_file: Some(files.log.clone()),
-            logs: LogFiles::default(),
-            checkpoint: CheckpointConfig::default(),
+            logs,
+            checkpoint: checkpoint.clone(),
             tuning: tuning.clone(),
             corrupt_digest_at: None,
         };
