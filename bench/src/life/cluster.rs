@@ -89,6 +89,7 @@ impl Cluster {
             cluster_id: "11fe".repeat(8),
             durability,
             server: vec![PROGRAM.to_owned(), conf],
+            server_lines: String::new(),
             checkpoint: String::new(),
             skein: Skein { program, runtime },
         };

@@ -4,10 +4,11 @@ mod common;
 
 use std::fs;
 
-use common::assert_line;
-use common::cluster::wait_for_or;
+use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::nodes::{CLUSTER_ID, Nodes, wait_redis};
+use common::resp::Reply;
+use common::{Place, assert_line};
 
 #[test]
 fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load() {
@@ -200,6 +201,64 @@ fn what_would_do_harm_is_refused_and_one_that_does_not_come_is_withdrawn() {
     rest.sort_unstable();
     nodes.wait_members(&rest);
     nodes.wait_equal(&rest);
+}
+
+/// As docs/operating.md says: nothing is lost of what `skein run` had on one host.
+#[test]
+fn what_skein_run_has_on_one_host_grows_to_three() {
+    let mut nodes = Nodes::new();
+    let port = free_port();
+    let publish = format!("127.0.0.1:{port}:6379");
+    let options = ["--replicas", "1", "--publish", &publish];
+    let server: Vec<&str> = nodes.hosts.setup.server.iter().map(String::as_str).collect();
+    let mut alone = Cluster::start_in(Place::new(), port, &options, &server);
+    alone.wait_ready();
+    let mut client = wait_redis(port);
+    for key in 0..100 {
+        client.set(&format!("key:{key}"), &key.to_string()).unwrap();
+    }
+    drop(client);
+    for words in [&["create"][..], &["export", "moved.image"]] {
+        let mut command = alone.place.skein();
+        command.current_dir(alone.place.dir.path()).arg("checkpoint").args(words);
+        let done = command.args(["--name", "t"]).output().unwrap();
+        assert!(done.status.success(), "{done:?}\n{}", alone.evidence());
+    }
+    let stopped = alone.place.run(&["stop", "--name", "t"]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert_eq!(alone.wait_end(), Some(0), "{}", alone.evidence());
+    let image = nodes.place.path("moved.image");
+    fs::copy(alone.place.path("moved.image"), &image).unwrap();
+    // The server is given what it was given.
+    let written = fs::read_to_string(alone.place.path("data/node-1/node.toml")).unwrap();
+    let had: toml::Table = written.parse().unwrap();
+    let given = ["env", "cwd"].map(|key| format!("{key} = {}\n", had["server"][key]));
+    nodes.hosts.setup.server_lines = given.concat();
+    drop(alone);
+
+    let config = nodes.config(1, &[1]);
+    let words =
+        ["found", "--config", config.to_str().unwrap(), "--import", image.to_str().unwrap()];
+    nodes.does(1, &words);
+    nodes.start(1);
+    let load = Load::start(3, nodes.clients(), || {});
+    for id in 2..=3 {
+        nodes.begin(id, "join", &[1]);
+        nodes.does(1, &["members", "add", &format!("{id}={}", nodes.address(id))]);
+    }
+    let all = [1, 2, 3];
+    nodes.wait_members(&all);
+    load.pause();
+    nodes.wait_equal(&all);
+    load.resume();
+    nodes.kill(1);
+    let mut client = wait_redis(nodes.ports[1]);
+    for key in 0..100 {
+        let found = client.say(&format!("GET key:{key}"));
+        assert_eq!(found, Reply::Bulk(key.to_string().into_bytes()), "{}", nodes.evidence());
+    }
+    nodes.start(1);
+    nodes.check(load, 3);
 }
 
 /// The nodes of `skein run` stay as many as they are.

@@ -39,6 +39,7 @@ impl Nodes {
             cluster_id: CLUSTER_ID.into(),
             durability: "fsync",
             server: server.iter().chain(&["--save", ""]).map(|word| (*word).into()).collect(),
+            server_lines: String::new(),
             checkpoint: "log_entries = 300".into(),
             skein: Skein { program, runtime },
         };

@@ -41,6 +41,8 @@ pub struct Setup {
     pub durability: &'static str,
     /// The server's program and its arguments; it listens on port 6379.
     pub server: Vec<String>,
+    /// More lines of `[server]`.
+    pub server_lines: String,
     /// The lines of `[checkpoint]`.
     pub checkpoint: String,
     /// The Skein of hosts that have got no other.
@@ -142,12 +144,13 @@ impl Nodes {
         let all = peers.iter().copied().filter(|peer| *peer != id).chain([id]);
         let line = |peer| Ok(format!("{{ id = {peer}, address = \"{}\" }}", self.peer(peer)?));
         let lines: Vec<String> = all.map(line).collect::<Outcome<_>>()?;
-        let Setup { name, cluster_id, durability, server, checkpoint, .. } = &self.setup;
+        let Setup { name, cluster_id, durability, server, server_lines, checkpoint, .. } =
+            &self.setup;
         let (program, args) =
             server.split_first().ok_or_else(|| Failure("no server's program".to_owned()))?;
         let text = format!(
             "name = \"{name}\"\nid = {id}\ncluster_id = \"{cluster_id}\"\ndurability = \"{durability}\"\ndata_dir = {:?}\npeers = [{}]\n\
-             key_file = {:?}\nlog_file = {:?}\n[server]\nprogram = {program:?}\nargs = {args:?}\n[publisher.bind]\n\
+             key_file = {:?}\nlog_file = {:?}\n[server]\nprogram = {program:?}\nargs = {args:?}\n{server_lines}\n[publisher.bind]\n\
              publish = [{{ address = \"{}\", server_port = {SERVER_PORT} }}]\n[checkpoint]\n{checkpoint}\n",
             self.data(id),
             lines.join(", "),
