@@ -200,6 +200,23 @@ mod tests {
         }
     }
 
+    /// `SKEIN_BLESS` writes the stored ones.
+    #[test]
+    fn what_is_stored_by_earlier_versions_is_read() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/base/formats");
+        let base = Digest([7; 32]);
+        let spec = Spec { command: command("b"), program_hash: "0a".repeat(32), base };
+        let (first, current) = (command("a"), command("b"));
+        let commands = Commands { first, current, number: 2, since: 70, base: Some(base) };
+        if std::env::var_os("SKEIN_BLESS").is_some() {
+            commands.write(&dir).unwrap();
+            std::fs::write(dir.join("spec"), spec.encode()).unwrap();
+        }
+        assert_eq!(Commands::read(&dir).unwrap(), Some(commands));
+        let stored = std::fs::read_to_string(dir.join("spec")).unwrap();
+        assert_eq!(Spec::decode(&stored).unwrap(), spec);
+    }
+
     #[test]
     fn a_configuration_names_the_first_command_or_the_current_one() {
         let dir = tempfile::tempdir().unwrap();
