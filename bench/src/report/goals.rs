@@ -102,7 +102,8 @@ fn bare(results: &Results) -> String {
     )
 }
 
-fn verdict(at_least: bool, goal: f64, found: f64, digits: usize) -> String {
+/// What is said of a figure beside its goal.
+pub fn verdict(at_least: bool, goal: f64, found: f64, digits: usize) -> String {
     let short = if at_least { goal - found } else { found - goal };
     if short <= 0.0 {
         return "reached".to_owned();

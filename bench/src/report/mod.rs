@@ -6,6 +6,7 @@
 mod failover;
 mod goals;
 mod growth;
+mod lasting;
 mod life;
 mod page;
 mod papers;

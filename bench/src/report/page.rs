@@ -2,7 +2,7 @@
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
-use super::{Page, failover, goals, latest, profile, room, servers};
+use super::{Page, failover, goals, lasting, latest, profile, room, servers};
 use crate::results::Results;
 use crate::stats::Spread;
 use skein_testkit::Outcome;
@@ -11,7 +11,7 @@ type Part = fn(&Results) -> Outcome<String>;
 
 /// The documents, part by part; a part that has no results is empty.
 const DOCUMENTS: &[(&str, &[Part])] = &[
-    ("docs/performance.md", &[summary, goals_part, failover_part, reading]),
+    ("docs/performance.md", &[summary, goals_part, lasting_part, failover_part, reading]),
     ("bench/reports/servers.md", &[head, plots, tables, profile_part, room_part]),
 ];
 
@@ -40,6 +40,10 @@ fn tables(results: &Results) -> Outcome<String> {
 
 fn goals_part(results: &Results) -> Outcome<String> {
     Ok(format!("## Goals\n\n{}\n", goals::goals(results)))
+}
+
+fn lasting_part(_: &Results) -> Outcome<String> {
+    lasting::section()
 }
 
 fn plots(results: &Results) -> Outcome<String> {
