@@ -8,8 +8,8 @@
 
 enum { BYTES = 40960, ROUNDS = 60 };
 
-/* Each file by its last name: a mapping of one that never had another, and of one that was linked; a descriptor of each; and one that is only looked at. */
-enum { MAPPED_NAMELESS, MAPPED, OPEN_NAMELESS, OPEN, SEEN, FILES };
+/* A mapping of one that never had another name, and of one that was linked; a descriptor of each; one that is only looked at; one that is mapped twice. */
+enum { MAPPED_NAMELESS, MAPPED, OPEN_NAMELESS, OPEN, SEEN, BOTH, FILES };
 
 static char directory[] = "/mnt/renamed-XXXXXX";
 
@@ -67,6 +67,12 @@ int main(void)
     unsigned char *second = mapped(linked(MAPPED, O_RDWR), PROT_READ | PROT_WRITE);
     int third = nameless(OPEN_NAMELESS), fourth = linked(OPEN, O_RDWR);
     unsigned char *fifth = mapped(linked(SEEN, O_RDONLY), PROT_READ);
+    /* Later mappings are below: the shared one is met first. */
+    int sixth = linked(BOTH, O_RDWR);
+    unsigned char *own = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, sixth, 0);
+    CHECK(own != MAP_FAILED);
+    own[0] = 99;
+    unsigned char *both = mapped(sixth, PROT_READ | PROT_WRITE);
     CHECK(lseek(fourth, BYTES / 2, SEEK_SET) == BYTES / 2);
     for (int round = 0; round < ROUNDS; round++) {
         unsigned char byte = (unsigned char)(round + 1);
@@ -77,6 +83,8 @@ int main(void)
         int fd = open(name(SEEN, round / 20), O_WRONLY);
         CHECK(fd >= 0 && pwrite(fd, &byte, 1, round) == 1 && close(fd) == 0);
         CHECK(fifth[round] == byte);
+        both[BYTES / 2 + round] = byte;
+        CHECK(own[0] == 99 && own[BYTES / 2 + round] == byte);
         for (int n = 0; n < FILES; n++)
             say("%d: %08x", n, hash_of(n, round / 20));
         if (round % 20 == 19)

@@ -7,7 +7,7 @@ use crate::file_pages::{Ahead, Extent, Stored, Two, Writes};
 use crate::inode_table::InodeTable;
 use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
 use skein_arena::writes::{RECORD_BYTES, since};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -88,9 +88,9 @@ impl Rewritten {
         self.row(about).is_some_and(|row| !row.is_hosts)
     }
 
-    /// Whether the server may have written to the file that the kernel calls so through a mapping.
-    pub(crate) fn was_mapped(&self, id: Two<u64>) -> bool {
-        self.rows.get(&id).is_some_and(|row| row.is_mapped)
+    /// The files that the server may have written to through a mapping.
+    pub(crate) fn mapped(&self) -> BTreeSet<Two<u64>> {
+        self.rows.iter().filter(|(_, row)| row.is_mapped).map(|(id, _)| *id).collect()
     }
 
     fn row(&self, about: &Metadata) -> Option<Row> {

@@ -3,6 +3,7 @@
 use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -167,6 +168,15 @@ pub(crate) fn plain(
         }
     }
     Ok(Some(found))
+}
+
+/// Device and inode numbers by the first address of each mapping of a file.
+pub(crate) fn numbers(host_pid: u32) -> Result<HashMap<u64, (u64, u64)>> {
+    let path = format!("/proc/{host_pid}/maps");
+    let text = fs::read(&path).map_err(MemoryError::read(path))?;
+    let all = String::from_utf8_lossy(&text);
+    let mappings = all.lines().filter_map(parse).filter(Mapping::is_of_file);
+    Ok(mappings.map(|mapping| (mapping.start, mapping.file)).collect())
 }
 
 /// Whether a shared mapping is of a file that is open for writing: the process may allow itself to write.

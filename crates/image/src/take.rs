@@ -17,7 +17,7 @@ use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
 pub(crate) use self::objects::each_page;
 use self::program::Given;
-use self::renamed::Renamed;
+use self::renamed::{Names, Renamed};
 use self::settings::Ids;
 use self::standing::Heap;
 pub use self::standing::Standing;
@@ -159,7 +159,8 @@ impl Source<'_> {
             };
             Ok((memory, aside?))
         })?;
-        memory.image.name_renamed(self.root, &aside.found, &aside.rewritten)?;
+        let (found, mapped) = (&aside.found, &aside.mapped);
+        memory.image.name_renamed(&Names { root: self.root, found, mapped, deadline })?;
         memory.image.note_files(aside.found, aside.nowhere);
         let Memory { image, asked, private, mut stand } = memory;
         let (stand_ins, stood_because) = match asked {
@@ -302,6 +303,8 @@ struct ReadAside {
     heap: Heap,
     found: BTreeMap<FileId, Vec<u8>>,
     nowhere: Nowhere,
+    /// The files that may be written to through a mapping.
+    mapped: BTreeSet<FileId>,
     rewritten: Rewritten,
 }
 
@@ -322,8 +325,9 @@ impl Aside<'_> {
         if is_given_up.load(Ordering::Relaxed) {
             return Err(given_up());
         }
+        let mapped = rewritten.mapped();
         meanwhile(&mut rewritten)?;
-        Ok(ReadAside { heap, found, nowhere, rewritten })
+        Ok(ReadAside { heap, found, nowhere, mapped, rewritten })
     }
 
     /// The files that the arena knows by the kernel's numbers.
@@ -367,10 +371,11 @@ fn has_advised(header: &[u8]) -> bool {
 }
 
 fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {
-    Err(MemoryError::CannotHold(format!(
-        "process {} ({}) has {what}",
-        process.pid, process.command
-    )))
+    Err(refused_as(format!("process {} ({}) has {what}", process.pid, process.command)))
+}
+
+const fn refused_as(why: String) -> MemoryError {
+    MemoryError::CannotHold(why)
 }
 
 /// Device and inode number.

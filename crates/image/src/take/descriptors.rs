@@ -1,6 +1,6 @@
 //! Descriptors of the kernel's, the open files that they name, and the locks of these.
 
-use super::objects::Removed;
+use super::objects::{Removed, mapped_id, unnoticed};
 use super::renamed::Renamed;
 use super::{FileId, Image, field, refused};
 use crate::processes::Process;
@@ -118,8 +118,10 @@ impl Image<'_> {
                 return refused(process, format!("descriptor {fd}, which is {name}"));
             }
             Some(_) if file.nlink() > 0 => {
-                let description = self.descriptions.len();
-                self.renamed.push(Renamed { description, id, pid: process.pid, fd: *fd });
+                let path = found.path();
+                let mapped = mapped_id(&unnoticed(&path).map_err(MemoryError::read(path))?)?;
+                let (description, pid) = (self.descriptions.len(), process.pid);
+                self.renamed.push(Renamed { description, id, mapped, pid, fd: *fd });
                 0
             }
             Some(removed) => self.removed(process, &found.path(), removed, file)? + 1,

@@ -3,7 +3,7 @@
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
 use super::{FileId, Image, refused};
-use crate::maps::Mapping;
+use crate::maps::{self, Mapping};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
 use crate::raw::Raw;
@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::ptr::NonNull;
 use std::time::Instant;
 
 /// The end of a removed file's name.
@@ -283,7 +284,7 @@ impl Read {
 }
 
 /// Opens a file whose time of access stays as it is when it is read, where that is allowed.
-fn unnoticed(path: &str) -> io::Result<File> {
+pub(super) fn unnoticed(path: &str) -> io::Result<File> {
     let quiet = File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
     quiet.or_else(|_| File::open(path))
 }
@@ -334,31 +335,44 @@ pub(crate) fn each_page(
 
 /// A file's device and inode number as mappings of it show them, which on an overlay are not those of `stat`.
 pub(super) fn mapped_id(file: &File) -> Result<FileId> {
+    mapped_ids(std::slice::from_ref(file)).map(|ids| ids[0])
+}
+
+/// The same of several.
+pub(super) fn mapped_ids(files: &[File]) -> Result<Vec<FileId>> {
     let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
-    // SAFETY: a new mapping, whose memory is not used.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            PAGE_BYTES as usize,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE,
-            file.as_raw_fd(),
-            0,
-        )
+    let mapped: Vec<Mapped> =
+        files.iter().map(Mapped::new).collect::<io::Result<_>>().map_err(failed)?;
+    let found = maps::numbers(std::process::id())?;
+    let id = |one: &Mapped| {
+        let found = found.get(&(one.0.as_ptr().expose_provenance() as u64)).copied();
+        found.ok_or_else(|| failed(io::Error::other("it is not mapped")))
     };
-    if at == libc::MAP_FAILED {
-        return Err(failed(io::Error::last_os_error()));
+    mapped.iter().map(id).collect()
+}
+
+/// A mapping of a file, whose memory is not used.
+struct Mapped(NonNull<libc::c_void>);
+
+impl Mapped {
+    fn new(file: &File) -> io::Result<Self> {
+        let (kind, fd) = (libc::MAP_PRIVATE, file.as_raw_fd());
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), PAGE_BYTES as usize, libc::PROT_NONE, kind, fd, 0)
+        };
+        match at == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(Self(NonNull::new(at).expect("no mapping is at 0"))),
+        }
     }
-    let address = at.expose_provenance() as u64;
-    let found = crate::maps::select(std::process::id(), |mapping| {
-        (mapping.start..mapping.end).contains(&address)
-    });
-    // SAFETY: the mapping that was made above.
-    unsafe { libc::munmap(at, PAGE_BYTES as usize) };
-    found?
-        .first()
-        .map(|mapping| mapping.file)
-        .ok_or_else(|| failed(io::Error::other("it is not mapped")))
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`.
+        unsafe { libc::munmap(self.0.as_ptr(), PAGE_BYTES as usize) };
+    }
 }
 
 #[cfg(test)]
@@ -406,7 +420,12 @@ mod tests {
     #[test]
     fn a_mapping_shows_a_files_numbers() {
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(mapped_id(&file).unwrap().1, file.metadata().unwrap().ino());
+        let number = |file: &File| file.metadata().unwrap().ino();
+        assert_eq!(mapped_id(&file).unwrap().1, number(&file));
+        // One of them twice, as by two names.
+        let files = [file.try_clone().unwrap(), tempfile::tempfile().unwrap(), file];
+        let ids = mapped_ids(&files).unwrap();
+        assert_eq!(ids.iter().map(|id| id.1).collect::<Vec<_>>(), files.each_ref().map(number));
     }
 
     #[test]

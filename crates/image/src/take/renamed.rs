@@ -1,18 +1,20 @@
 //! Files that processes have open or mapped by a name that is removed, while they have another one: made without a name and given one later, or linked and then removed.
 //!
-//! The kernel shows them as it shows removed files. The other name is among the paths of files that the arena knows.
+//! The kernel shows them as it shows removed files. The other name is among the paths of files that the arena knows. A mapping shows a file's number, which on an overlay may not be that of
+//! `stat`: files that may be the one are mapped to see theirs.
 
-use super::objects::mapped_id;
-use super::{FileId, Image};
-use crate::contents::Rewritten;
-use crate::{MemoryError, Result};
+use super::objects::mapped_ids;
+use super::{FileId, Image, refused_as};
+use crate::Result;
+use crate::pages::in_time;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use skein_arena::restore::kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
-/// Files systems that number files of several ones keep their own number in the lower bits.
+/// File systems that number files of several ones keep those numbers in the lower bits.
 const NUMBER: u64 = u32::MAX as u64;
 
 /// An open file whose name is removed, though it has another one.
@@ -20,26 +22,34 @@ pub(super) struct Renamed {
     /// The number of its record.
     pub(super) description: usize,
     pub(super) id: FileId,
+    /// As mappings show it.
+    pub(super) mapped: FileId,
     /// A process that has it open.
     pub(super) pid: u32,
     pub(super) fd: i32,
 }
 
+/// The files of a server that stands.
+pub(super) struct Names<'a> {
+    pub(super) root: BorrowedFd<'a>,
+    /// The paths of those that the arena knows.
+    pub(super) found: &'a BTreeMap<FileId, Vec<u8>>,
+    /// Those that the server may have written to through a mapping.
+    pub(super) mapped: &'a BTreeSet<FileId>,
+    pub(super) deadline: Instant,
+}
+
 impl Image<'_> {
     /// Gives files whose name is removed the one that they have, if they have one.
-    pub(super) fn name_renamed(
-        &mut self,
-        root: BorrowedFd<'_>,
-        found: &BTreeMap<FileId, Vec<u8>>,
-        rewritten: &Rewritten,
-    ) -> Result<()> {
-        for Renamed { description, id, pid, fd } in std::mem::take(&mut self.renamed) {
-            let path = found.get(&id).ok_or_else(|| {
-                let what = "which has another name that is not known";
-                MemoryError::CannotHold(format!(
-                    "process {pid} has descriptor {fd}, of a file whose name is removed, {what}"
+    pub(super) fn name_renamed(&mut self, names: &Names<'_>) -> Result<()> {
+        let mut known = BTreeMap::new();
+        for Renamed { description, id, mapped, pid, fd } in std::mem::take(&mut self.renamed) {
+            let path = names.found.get(&id).ok_or_else(|| {
+                refused_as(format!(
+                    "process {pid} has descriptor {fd}, of a file whose name is removed, and whose other name is not known"
                 ))
             })?;
+            known.insert(mapped, path.as_slice());
             let name = self.bytes_name(path);
             let record = &mut self.descriptions[description];
             record.name = name;
@@ -48,25 +58,27 @@ impl Image<'_> {
                 record.flags &= !libc::O_TMPFILE;
             }
         }
-        for n in 0..self.shared.len() {
-            let Some(mapped) = self.shared[n].shown().first().map(|shown| &shown.mapping) else {
+        let mut unknown = BTreeMap::new();
+        for number in 0..self.shared.len() {
+            let Some(mapping) = self.shared[number].shown().first().map(|one| &one.mapping) else {
                 continue;
             };
-            let is_memory = ["/dev/zero", "/memfd:", "/SYSV", "["]
-                .iter()
-                .any(|start| mapped.name.starts_with(start));
-            if is_memory || !mapped.is_of_file() {
+            let starts = ["/dev/zero", "/memfd:", "/SYSV", "["];
+            let is_memory = starts.iter().any(|start| mapping.name.starts_with(start));
+            if is_memory || !mapping.is_of_file() {
                 continue;
             }
-            let id = mapped.file;
-            let may_be = |(file, _): &(&FileId, &Vec<u8>)| {
-                file.1 & NUMBER == id.1 & NUMBER || rewritten.was_mapped(**file)
-            };
-            for (_, path) in found.iter().filter(may_be) {
-                if is_mapped_as(root, path, id)? {
-                    self.show_file(n, path);
-                    break;
-                }
+            match known.get(&mapping.file) {
+                Some(path) => self.show_file(number, path),
+                None => drop(unknown.insert(mapping.file, number)),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        for (path, id) in names.that_may_be(&unknown)? {
+            if let Some(number) = unknown.remove(&id) {
+                self.show_file(number, path);
             }
         }
         Ok(())
@@ -83,25 +95,47 @@ impl Image<'_> {
                 false => kind::SHARED_FILE,
             };
         }
+        let is_private = |record: &&mut skein_arena::restore::Mapping| {
+            record.kind == kind::PRIVATE && record.of == object as u64
+        };
+        for record in self.mappings.iter_mut().filter(is_private) {
+            (record.of, record.kind) = (name, kind::FILE);
+        }
     }
 }
 
-/// Whether mappings show the file at `path` by this device and inode number.
-fn is_mapped_as(root: BorrowedFd<'_>, path: &[u8], id: FileId) -> Result<bool> {
-    let text = String::from_utf8_lossy(path);
-    let open = |flags: OFlag| {
-        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
-        openat2(root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT)).map(File::from)
-    };
-    let failed = |error: nix::Error| MemoryError::read(&*text)(error.into());
-    let plain = open(OFlag::O_PATH | OFlag::O_NOFOLLOW);
-    let Ok(about) = plain.and_then(|file| file.metadata().map_err(|_| nix::Error::EIO)) else {
-        return Ok(false);
-    };
-    if !about.is_file() {
-        return Ok(false);
+impl<'a> Names<'a> {
+    /// Files that may be those, and how mappings show them.
+    fn that_may_be(&self, unknown: &BTreeMap<FileId, usize>) -> Result<Vec<(&'a [u8], FileId)>> {
+        let numbers: BTreeSet<u64> = unknown.keys().map(|id| id.1 & NUMBER).collect();
+        let may_be = |id: &FileId| numbers.contains(&(id.1 & NUMBER)) || self.mapped.contains(id);
+        let (mut paths, mut files) = (Vec::new(), Vec::new());
+        for (_, path) in self.found.iter().filter(|(id, _)| may_be(id)) {
+            in_time(self.deadline)?;
+            let Some(file) = self.open(path)? else { continue };
+            paths.push(path.as_slice());
+            files.push(file);
+        }
+        Ok(paths.into_iter().zip(mapped_ids(&files)?).collect())
     }
-    let read = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = open(read | OFlag::O_NOATIME).or_else(|_| open(read)).map_err(failed)?;
-    Ok(mapped_id(&file)? == id)
+
+    /// `None`: it is not there, or no regular file.
+    fn open(&self, path: &[u8]) -> Result<Option<File>> {
+        let open = |flags: OFlag| {
+            let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
+            openat2(self.root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT)).map(File::from)
+        };
+        let Ok(plain) = open(OFlag::O_PATH | OFlag::O_NOFOLLOW) else { return Ok(None) };
+        if !plain.metadata().is_ok_and(|about| about.is_file()) {
+            return Ok(None);
+        }
+        let read = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let opened = open(read | OFlag::O_NOATIME).or_else(|_| open(read));
+        opened.map(Some).map_err(|error| {
+            let path = String::from_utf8_lossy(path);
+            refused_as(format!(
+                "it has a file mapped whose name is removed, and that may be {path}, which cannot be opened ({error})"
+            ))
+        })
+    }
 }
