@@ -371,3 +371,43 @@ fn a_rotten_image_is_found_and_replaced_while_the_cluster_runs() {
     }
     nodes.wait_equal(&ALL);
 }
+
+/// What a server has in memory lies where it lay: other sizes are refused by name, and nothing is lost.
+#[test]
+fn an_image_keeps_the_sizes_of_its_server() {
+    let real = Real::redis(&["--replicas", "1"], &["--save", ""]);
+    let (port, server) = (real.port(), real.command().to_vec());
+    let mut client = Redis::connect(port, ANSWER).unwrap();
+    client.set("key", "value").unwrap();
+    assert_eq!(checkpoint(&real, &["create"]).0, Some(0));
+    client.set("other", "value").unwrap();
+    let mut cluster = real.cluster;
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.said());
+    let place = cluster.into_place();
+    for (set, words) in [
+        (
+            "tuning.input_ring_bytes=8388608",
+            "tuning.input_ring_bytes = 4194304, and it is 8388608 now",
+        ),
+        ("tuning.arena_heap_bytes=268435456", "tuning.arena_heap_bytes = 1073741824"),
+    ] {
+        let data = place.data();
+        let options = ["run", "--name", "t", "--data", &data, "--replicas", "1", "--set", set];
+        let mut command = place.skein_with_runtime();
+        command.current_dir(place.dir.path()).args(options).arg("--").args(&server);
+        let refused = command.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(125), "{said}");
+        let last = said.lines().last().unwrap();
+        assert!(last.contains("an image of a server with") && last.contains(words), "{said}");
+    }
+    let larger = ["--replicas", "1", "--set", "tuning.arena_heap_bytes=2147483648"];
+    let real = Real::serve(place, port, &larger, server);
+    let mut client = wait_for("a connection", || Redis::connect(port, ANSWER).ok());
+    for key in ["key", "other"] {
+        assert_eq!(client.say(&format!("GET {key}")), Reply::Bulk(b"value".to_vec()));
+    }
+    drop(client);
+    real.end();
+}

@@ -1,6 +1,9 @@
 //! What the restore file of an image says of itself ([`skein_arena::restore`]).
 
+use crate::inode_table::word;
 use crate::{MemoryError, PAGE_BYTES, Result};
+use skein_arena::Sizes;
+use skein_arena::layout::{HEADER_BYTES, Header};
 use skein_arena::restore::{self, Description, Head, Known, Mapping, Object, Process, Run};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -94,6 +97,24 @@ pub fn pages(image: &File) -> Result<PagesOf> {
         Some(PagesOf { shared_at, has_heap, processes })
     };
     all().ok_or_else(Told::damaged)
+}
+
+/// The sizes of the arena that the server had, of which no more need be there than for [`pages`].
+///
+/// # Errors
+/// As for [`paths`].
+pub fn sizes(image: &File) -> Result<Sizes> {
+    let at = Told::read(image)?.head(offset_of!(Head, header_at));
+    let mut header = vec![0; HEADER_BYTES];
+    image
+        .read_exact_at(&mut header, at)
+        .map_err(|error| MemoryError::Read { what: "the image".into(), error })?;
+    let size = |at: usize| usize::try_from(word(&header, at)).map_err(|_| Told::damaged());
+    Ok(Sizes {
+        input: size(offset_of!(Header, input_bytes))?,
+        output: size(offset_of!(Header, output_bytes))?,
+        heap: size(offset_of!(Header, heap_bytes))?,
+    })
 }
 
 /// What a restore file says of itself.

@@ -184,6 +184,12 @@ pub enum NodeError {
     /// An image in the data directory.
     #[error(transparent)]
     Image(#[from] skein_image::file::ImageError),
+    /// No server can continue from an image with a setting as it is.
+    #[error("{why}")]
+    Setting {
+        /// Which, and what it was.
+        why: String,
+    },
     /// No server could continue from an image.
     #[error("{why}")]
     NotRestored {

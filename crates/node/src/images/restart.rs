@@ -43,6 +43,18 @@ pub enum RestartError {
         /// The reason.
         why: String,
     },
+    /// The server has a setting that cannot be changed while servers continue from images.
+    #[error("{}: an image of a server with {key} = {was}, and it is {is} now; start it with {key} = {was}", path.display())]
+    Setting {
+        /// The image.
+        path: PathBuf,
+        /// The setting.
+        key: &'static str,
+        /// Its value then.
+        was: usize,
+        /// And now.
+        is: usize,
+    },
 }
 
 /// An unpacked image.
@@ -74,7 +86,11 @@ impl Restart {
         let mut pages = PagesOf::default();
         if is_whole {
             body.memory(&mut memory)?;
-        } else {
+        }
+        if !ended {
+            check_sizes(arena, &memory, &path)?;
+        }
+        if !is_whole {
             pages = restore_file::pages(&memory)
                 .map_err(|error| ImageError::io(&path)(io::Error::other(error)))?;
             let pieces = Pieces::of(arena, &path)?;
@@ -85,6 +101,25 @@ impl Restart {
             }
         }
         Ok(Unpacked { path, memory, body, is_whole, pages, ended })
+    }
+}
+
+/// Memory lies at the addresses where it lay, and no less of it.
+fn check_sizes(arena: BorrowedFd<'_>, memory: &File, path: &Path) -> Result<(), RestartError> {
+    let failed = |error: String| ImageError::io(path)(io::Error::other(error));
+    let was = restore_file::sizes(memory).map_err(|error| failed(error.to_string()))?;
+    let arena = Arena::share(arena.as_raw_fd()).map_err(|error| failed(error.to_string()))?;
+    let is = arena.sizes();
+    let settings = [
+        ("tuning.input_ring_bytes", was.input, is.input, was.input == is.input),
+        ("tuning.output_ring_bytes", was.output, is.output, was.output == is.output),
+        ("tuning.arena_heap_bytes", was.heap, is.heap, was.heap <= is.heap),
+    ];
+    match settings.into_iter().find(|(.., fits)| !fits) {
+        Some((key, was, is, _)) => {
+            Err(RestartError::Setting { path: path.to_owned(), key, was, is })
+        }
+        None => Ok(()),
     }
 }
 

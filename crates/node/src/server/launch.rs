@@ -231,7 +231,13 @@ fn start(
     wake: BorrowedFd<'_>,
     from: Option<Restart>,
 ) -> Result<(Box<dyn Running>, Option<Unpacked>), ServerEvent> {
-    let unusable = |error: RestartError| ServerEvent::NotRestored(error.to_string());
+    let unusable = |error: RestartError| match error {
+        // The image is as it should be.
+        RestartError::Setting { .. } => {
+            ServerEvent::Failed(NodeError::Setting { why: error.to_string() }.into())
+        }
+        error => ServerEvent::NotRestored(error.to_string()),
+    };
     let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
     let restore = image.as_ref().and_then(Unpacked::memory);
     let mut running =
