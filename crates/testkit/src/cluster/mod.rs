@@ -47,7 +47,8 @@ pub struct Cluster {
     name: String,
     replicas: u64,
     run: Child,
-    seen: BTreeSet<i32>,
+    /// Processes, and when each began: their numbers come again.
+    seen: BTreeSet<(i32, u64)>,
     data: Option<tempfile::TempDir>,
 }
 
@@ -136,7 +137,7 @@ impl Cluster {
             return Ok(None);
         }
         let status = Status::parse(&output.stdout)?;
-        self.seen.extend(status.pids());
+        self.seen.extend(status.pids().filter_map(|pid| Some((pid, began(pid)?))));
         Ok(Some(status))
     }
 
@@ -205,8 +206,18 @@ impl Cluster {
 
     /// Processes of the cluster that still exist.
     fn left(&self) -> impl Iterator<Item = i32> {
-        self.seen.iter().copied().filter(|pid| Path::new(&format!("/proc/{pid}")).exists())
+        let runs = |(pid, begun): &&(i32, u64)| began(*pid) == Some(*begun);
+        self.seen.iter().filter(runs).map(|(pid, _)| *pid)
     }
+}
+
+/// When a process began, in ticks since the machine did; `None`: there is no such process.
+fn began(pid: i32) -> Option<u64> {
+    /// Words from the one behind the command's name to this one.
+    const WORDS: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(WORDS)?.parse().ok()
 }
 
 impl Drop for Cluster {
