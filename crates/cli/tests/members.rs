@@ -232,8 +232,12 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
     // The server is given what it was given.
     let written = fs::read_to_string(alone.place.path("data/node-1/node.toml")).unwrap();
     let had: toml::Table = written.parse().unwrap();
-    let given = ["env", "cwd"].map(|key| format!("{key} = {}\n", had["server"][key]));
-    nodes.hosts.setup.server_lines = given.concat();
+    let others = ["output", "program", "args"];
+    let given = had["server"].as_table().unwrap().iter();
+    let given = given.filter(|(key, _)| !others.contains(&key.as_str()));
+    let lines = given.map(|(key, value)| format!("{key} = {value}\n"));
+    nodes.hosts.setup.server_lines = lines.collect::<String>() + "[tuning]\n";
+    nodes.hosts.setup.server_lines += &toml::to_string(&had["tuning"]).unwrap();
     drop(alone);
 
     let config = nodes.config(1, &[1]);
@@ -259,6 +263,42 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
     }
     nodes.start(1);
     nodes.check(load, 3);
+}
+
+/// A new host needs Skein and nothing else, whatever its replica does: the program comes from the others.
+#[test]
+fn hosts_without_the_program_join_and_take_over() {
+    let mut nodes = Nodes::new();
+    let program = nodes.place.path("own-redis");
+    fs::copy("/usr/bin/redis-server", &program).unwrap();
+    nodes.hosts.setup.server[0] = program.to_str().unwrap().to_owned();
+    nodes.begin(1, "found", &[1]);
+    wait_redis(nodes.ports[0]).set("key", "value").unwrap();
+    let data = nodes.hosts.data(1);
+    let pinned = || {
+        let listed = nodes.does(1, &["base", "ls", "--data", data.to_str().unwrap()]);
+        listed.contains("/own-redis\n").then_some(())
+    };
+    wait_for_or("the program to be pinned", || nodes.evidence(), pinned);
+    fs::remove_file(&program).unwrap();
+    for (id, kind) in [(2, "active"), (3, "passive"), (4, "witness")] {
+        nodes.begin(id, "join", &[1]);
+        let place = format!("{id}={}", nodes.address(id));
+        nodes.does(1, &["members", "add", &place, "--kind", kind]);
+    }
+    nodes.wait_members(&[1, 2, 3, 4]);
+    nodes.wait_equal(&[1, 2]);
+    nodes.does(1, &["members", "remove", "1"]);
+    nodes.wait_removed(1);
+    nodes.wait_members(&[2, 3, 4]);
+    // The passive one begins a server.
+    nodes.kill(2);
+    let mut client = wait_redis(nodes.ports[2]);
+    assert_eq!(client.say("GET key"), Reply::Bulk(b"value".to_vec()), "{}", nodes.evidence());
+    nodes.start(2);
+    client.set("other", "value").unwrap();
+    drop(client);
+    nodes.wait_members(&[2, 3, 4]);
 }
 
 /// The nodes of `skein run` stay as many as they are.
