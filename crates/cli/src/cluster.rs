@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use skein_node::base::Base;
 use skein_node::base::index::Command;
-use skein_node::config::Kind;
+use skein_node::config::{Kind, Tuning};
 use skein_node::edition::{self, Commands};
 use skein_node::{NodeError, archive, begin, durable, import};
 use skein_sandbox::Program;
@@ -61,12 +61,20 @@ pub struct Identity {
     pub quantum: u32,
     /// Turns from slot to slot.
     pub nclock: u32,
+    /// The largest limit of descriptors.
+    #[serde(default = "max_open_files")]
+    pub max_open_files: u64,
     /// What it began with, if there was something: a directory of files, or an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<PathBuf>,
     /// What replicas do that are not active.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kinds: BTreeMap<u64, Kind>,
+}
+
+/// That of clusters whose identity does not say it.
+fn max_open_files() -> u64 {
+    Tuning::default().max_open_files
 }
 
 impl Identity {
@@ -272,6 +280,10 @@ impl DataDir {
             let fix = format!("give --quantum {} --nclock {}", kept.quantum, kept.nclock);
             return refuse("its log was made with another quantum or nclock".into(), &fix);
         }
+        if kept.max_open_files != wanted.max_open_files {
+            let fix = format!("give --set tuning.max_open_files={}", kept.max_open_files);
+            return refuse("its log was made with another max_open_files".into(), &fix);
+        }
         Ok(())
     }
 
@@ -413,6 +425,7 @@ mod tests {
             cwd: "/".into(),
             quantum: 256,
             nclock: 16,
+            max_open_files: max_open_files(),
             import: None,
             kinds: BTreeMap::new(),
         }
@@ -437,7 +450,7 @@ mod tests {
         dir.settle(identity(), None).unwrap();
         answered(&dir);
         type Change = fn(&mut Identity);
-        let changed: [(&str, Change); 10] = [
+        let changed: [(&str, Change); 11] = [
             ("belongs to the cluster 'a'", |i| i.name = "b".into()),
             ("made by /bin/x", |i| i.program = "/bin/y".into()),
             ("arguments [-p 1]", |i| i.args.clear()),
@@ -447,6 +460,7 @@ mod tests {
             ("has 3 replicas", |i| i.replicas = 5),
             ("on disk", |i| i.durability = Durability::Memory),
             ("quantum", |i| i.quantum = 1),
+            ("max_open_files", |i| i.max_open_files = 2048),
             ("began without imported files", |i| i.import = Some("/x".into())),
         ];
         for (words, change) in changed {

@@ -198,9 +198,6 @@ pub struct ServerConfig {
     pub layer: LayerPlace,
 }
 
-/// Log files hold some lines at least.
-const LEAST_LOG_BYTES: u64 = 4096;
-
 fn root() -> PathBuf {
     PathBuf::from("/")
 }
@@ -291,9 +288,7 @@ impl NodeConfig {
         if let Some(why) = skein_log::unfit_kinds(&kinds) {
             return Err(ConfigError { key: "peers", why: why.to_string() });
         }
-        if self.logs.file_bytes < LEAST_LOG_BYTES {
-            return bad("logs.file_bytes", "must be at least 4096");
-        }
+        self.logs.check()?;
         let local =
             self.peers.iter().map(|p| &p.address).chain(&self.listen).all(Address::is_local);
         if !local && self.key_file.is_none() && !self.trust_network {

@@ -10,11 +10,15 @@
 
 use serde::{Deserialize, Serialize};
 use skein_log::disk::durable;
+use skein_replica::config::ConfigError;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// A log file is no smaller.
+const LEAST_BYTES: u64 = 4096;
 
 /// The bounds of log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,22 @@ pub struct LogFiles {
     pub file_bytes: u64,
     /// The number of old files that are kept: 3.
     pub old_files: u32,
+}
+
+impl LogFiles {
+    /// Checks what types cannot express.
+    ///
+    /// # Errors
+    /// The first invalid value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.file_bytes < LEAST_BYTES {
+            return Err(ConfigError {
+                key: "logs.file_bytes",
+                why: "must be at least 4096".into(),
+            });
+        }
+        Ok(())
+    }
 }
 
 impl Default for LogFiles {

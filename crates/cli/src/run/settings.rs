@@ -1,7 +1,7 @@
 //! The nodes' settings that have defaults, as `skein run` was told: by options of their own, or by `--set`.
 
 use serde::de::DeserializeOwned;
-use skein_node::config::{CheckpointConfig, LogFiles, Tuning};
+use skein_node::config::{CheckpointConfig, ConfigError, LogFiles, Tuning};
 
 use crate::args::{RunArgs, Setting};
 use crate::failure::Failure;
@@ -16,11 +16,16 @@ pub struct Settings {
 impl Settings {
     /// As these arguments say.
     pub fn of(args: &RunArgs) -> Result<Self, Failure> {
-        Ok(Self {
+        let settings = Self {
             checkpoint: section(&args.set, "checkpoint")?,
             logs: section(&args.set, "logs")?,
             tuning: tuning(args)?,
-        })
+        };
+        let checked = settings.checkpoint.check().and_then(|()| settings.tuning.check());
+        checked.and_then(|()| settings.logs.check()).map_err(|ConfigError { key, why }| {
+            Failure::new(format!("--set {key}"), why, "docs/skein.toml explains every key")
+        })?;
+        Ok(settings)
     }
 }
 
@@ -43,7 +48,10 @@ fn tuning(args: &RunArgs) -> Result<Tuning, Failure> {
     let mut tuning: Tuning = section(&args.set, "tuning")?;
     if let Some(ms) = given.election_timeout_ms {
         tuning.election_timeout_ms = ms;
-        tuning.heartbeat_ms = tuning.heartbeat_ms.min(ms / 5);
+        let is_set = |one: &Setting| one.section == "tuning" && one.key == "heartbeat_ms";
+        if !args.set.iter().any(is_set) {
+            tuning.heartbeat_ms = tuning.heartbeat_ms.min(ms / 5);
+        }
     }
     if let Some(us) = given.wtimeout_us {
         tuning.wtimeout_us = us;
@@ -91,6 +99,19 @@ mod tests {
         );
         assert_eq!(settings.tuning, Tuning { nclock: 8, quantum: 9, ..Tuning::default() });
         assert_eq!(settings.logs, LogFiles::default());
+    }
+
+    #[test]
+    fn what_fits_nothing_is_named_before_anything_is_touched() {
+        for set in
+            ["checkpoint.keep=0", "tuning.nclock=0", "tuning.quantum=2000000", "logs.file_bytes=1"]
+        {
+            let error = of(&["--set", set]).err().unwrap().to_string();
+            assert!(error.contains("--set ") && error.contains("must be"), "{error}");
+        }
+        let beats = ["--set", "tuning.heartbeat_ms=100", "--election-timeout-ms", "300"];
+        assert_eq!(of(&beats).unwrap().tuning.heartbeat_ms, 100);
+        assert!(of(&["--set", "tuning.heartbeat_ms=100"]).is_err(), "an election comes too early");
     }
 
     #[test]

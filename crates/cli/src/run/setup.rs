@@ -240,6 +240,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         cwd,
         quantum: tuning.quantum,
         nclock: tuning.nclock,
+        max_open_files: tuning.max_open_files,
         import: args.import.as_deref().map(canonical).transpose()?,
         kinds: kinds(args, mode)?,
     };
