@@ -69,6 +69,19 @@ const RESTORING: [(&str, u64); 5] = [
     ("after put /mem", 10),
 ];
 
+/// Steps of the log while members change: records of the change, of an election behind a loss, of requests.
+const CHANGING: [(&str, u64); 9] = [
+    ("before put /log/", 1),
+    ("after put /log/", 1),
+    ("after sync /log/", 1),
+    ("before put /log/", 2),
+    ("after put /log/", 2),
+    ("after sync /log/", 3),
+    ("before put /log/", 4),
+    ("after put /log/", 5),
+    ("after sync /log/", 6),
+];
+
 /// A redis with an append-only file under load, whose nodes can be killed at their steps.
 struct Stage {
     real: Real,
@@ -311,6 +324,94 @@ fn members_come_and_go_while_a_new_one_and_leaders_are_killed() {
         load.pause();
         nodes.wait_equal(&[1, 2, 3]);
         load.resume();
+    }
+    nodes.check(load, 1);
+}
+
+/// Asks until it is so; a command that fails says why, and is given again.
+#[track_caller]
+fn change_until(nodes: &Nodes, at: u64, words: &[&str], is_done: impl Fn(&Nodes) -> bool) {
+    let words = [&["members"], words, &["--timeout", "10"]].concat();
+    wait_for_or(
+        &words.join(" "),
+        || nodes.evidence(),
+        || {
+            is_done(nodes).then_some(()).or_else(|| {
+                nodes.skein(at, &words);
+                None
+            })
+        },
+    );
+}
+
+/// A change of members, in which this node is killed at a step; it comes back.
+#[track_caller]
+fn killed_in(nodes: &mut Nodes, at: u64, words: &[&str], victim: u64, step: (&str, u64)) {
+    let mut node = nodes.hosts.take(victim).unwrap();
+    let steps = nodes.hosts.steps.as_ref().unwrap();
+    // One that was just started has to load the library.
+    wait_for("a node's steps", || steps.kill_at(node.id() as i32, step.0, step.1).ok());
+    let words = [&["members"], words, &["--timeout", "10"]].concat();
+    let mut command = nodes.command(at, &words);
+    let mut asked = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let what = format!("replica {victim} to come to the step '{}', {} times", step.0, step.1);
+    wait_for_or(
+        &what,
+        || nodes.evidence(),
+        || {
+            // The last of them may be other records'.
+            if asked.try_wait().unwrap().is_some() {
+                let port = nodes.ports[at as usize - 1];
+                let _ = Redis::connect(port, ANSWER).map(|mut redis| redis.set("other", "value"));
+            }
+            node.try_wait().unwrap()
+        },
+    );
+    nodes.start(victim);
+    asked.wait().unwrap();
+}
+
+#[test]
+fn members_come_and_go_while_a_node_is_killed_at_each_step_of_its_log() {
+    let mut nodes = Nodes::new();
+    nodes.hosts.steps = Some(Steps::new(nodes.place.dir.path()).unwrap());
+    (1..=3).for_each(|id| nodes.begin(id, "found", &[1, 2, 3]));
+    let load = Load::start(3, nodes.clients(), || {});
+    nodes.wait_members(&[1, 2, 3]);
+    let founders = |nodes: &Nodes, at: u64| nodes.members(at) == [1, 2, 3];
+    for (n, step) in CHANGING.into_iter().enumerate() {
+        let new = 4 + n as u64;
+        let leader = nodes.leader(&[1, 2, 3]);
+        let other = leader % 3 + 1;
+        nodes.begin(new, "join", &[1, 2, 3]);
+        let place = format!("{new}={}", nodes.address(new));
+        // Quiet: its steps are those of the change.
+        load.pause();
+        let (all, add) = ([1, 2, 3, new], ["add", &place]);
+        let victim = [leader, new, leader % 3 + 1][n % 3];
+        let asked = if victim == other { leader } else { other };
+        killed_in(&mut nodes, asked, &add, victim, step);
+        change_until(&nodes, asked, &add, |nodes| nodes.members(asked) == all);
+        nodes.wait_members(&all);
+        load.resume();
+        nodes.wait_members(&all);
+        load.pause();
+        nodes.wait_equal(&all);
+
+        let id = new.to_string();
+        let leader = nodes.leader(&all);
+        let victim = (1..=3).find(|id| (*id == leader) == (n % 2 == 0)).unwrap_or(1);
+        let asked = victim % 3 + 1;
+        killed_in(&mut nodes, asked, &["remove", &id], victim, step);
+        change_until(&nodes, asked, &["remove", &id], |nodes| founders(nodes, asked));
+        nodes.wait_removed(new);
+        nodes.wait_members(&[1, 2, 3]);
+        nodes.wait_equal(&[1, 2, 3]);
+        load.resume();
+        println!(
+            "killed at the step '{}', {} times, of each change: members as asked",
+            step.0, step.1
+        );
     }
     nodes.check(load, 1);
 }

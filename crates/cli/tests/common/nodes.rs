@@ -16,7 +16,7 @@ const NAME: &str = "grows";
 /// The id of the cluster.
 pub const CLUSTER_ID: &str = "4f1c29d0a8b35e6677889900aabbccdd";
 /// So many replicas may be there in turn.
-const MOST: u64 = 8;
+const MOST: u64 = 12;
 
 /// Nodes on this machine as on several: each with its own directories, and addresses of 127.0.0.1.
 pub struct Nodes {

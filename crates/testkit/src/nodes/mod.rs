@@ -21,6 +21,7 @@ use serde_json::Value;
 pub use joined::{Joined, Member};
 pub use skein::Skein;
 
+use crate::steps::Steps;
 use crate::{Failure, Outcome, free_address};
 
 /// The exit status of a node that was removed from its cluster.
@@ -54,6 +55,8 @@ pub struct Nodes {
     dir: PathBuf,
     /// For configurations that are written from now on.
     pub setup: Setup,
+    /// Kills nodes that are started from now on at their steps, when it is told to.
+    pub steps: Option<Steps>,
     hosts: BTreeMap<u64, Host>,
 }
 
@@ -85,7 +88,7 @@ impl Nodes {
     /// The key cannot be written.
     pub fn new(dir: &Path, setup: Setup) -> Outcome<Self> {
         write(&dir.join("key"), &"5eed".repeat(16))?;
-        Ok(Self { dir: dir.to_owned(), setup, hosts: BTreeMap::new() })
+        Ok(Self { dir: dir.to_owned(), setup, steps: None, hosts: BTreeMap::new() })
     }
 
     /// Gives a node a host, with addresses that nobody else has.
@@ -209,6 +212,9 @@ impl Nodes {
         let said = OpenOptions::new().create(true).append(true).open(&said).map_err(failed)?;
         let config = self.config(id);
         let mut command = self.command(id, &["node", "--config", &config.to_string_lossy()])?;
+        if let Some(steps) = &self.steps {
+            steps.attach(&mut command, "node");
+        }
         // A process group of its own: Ctrl-C comes to this process first.
         let node = command.process_group(0).stdout(Stdio::null()).stderr(said).spawn();
         let node = node.map_err(|error| Failure::of(format!("node {id}"), error))?;
