@@ -23,7 +23,7 @@ use self::cage::Cage;
 use self::load::Load;
 use self::species::Species;
 use crate::interrupt::Interrupt;
-use skein_testkit::cluster::{Cluster, Server, find_command};
+use skein_testkit::cluster::{Cluster, Equal, Server, find_command};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
@@ -237,8 +237,13 @@ fn settled(
     interrupt.wait("the killed replica to come back", || cluster.healthy())?;
     let digest = interrupt.wait("equal digests", || cluster.equal_digests())?;
     interrupt.wait("files that can be compared", || cluster.equal_files())?;
-    interrupt.wait("memory that can be compared", || cluster.equal_memory())?;
-    say(&cage.species.name, &format!("{count} acknowledged requests hold; digest {digest}"));
+    let Equal { processes, pages } =
+        interrupt.wait("memory that can be compared", || cluster.equal_pages())?;
+    let equal = format!("all {pages} pages of {processes} processes are equal");
+    say(
+        &cage.species.name,
+        &format!("{count} acknowledged requests hold; digest {digest}; {equal}"),
+    );
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize;
 
 pub use self::images::{Taken, difference};
 use self::status::Status;
@@ -39,6 +40,20 @@ pub struct Server<'a> {
     pub options: &'a [String],
     /// The program and its arguments.
     pub command: &'a [String],
+}
+
+/// The memory of a server that is that of the other replicas' servers, too.
+#[derive(Debug, Deserialize)]
+pub struct Equal {
+    /// The number of its processes.
+    pub processes: usize,
+    /// Pages with something in them.
+    pub pages: u64,
+}
+
+#[derive(Deserialize)]
+struct Report {
+    replicas: Vec<Equal>,
 }
 
 /// A running `skein run`.
@@ -151,8 +166,22 @@ impl Cluster {
         self.equal("verify")
     }
 
+    /// How much of their memory is compared, and is the same; nothing while that is unknown.
+    pub fn equal_pages(&self) -> Outcome<Option<Equal>> {
+        let compared = self.skein(&["verify", "--name", &self.name, "--json"])?;
+        if Self::compared("verify", &compared)?.is_none() {
+            return Ok(None);
+        }
+        let report: Report = serde_json::from_slice(&compared.stdout)
+            .map_err(|error| Failure::of("what skein verify says", error))?;
+        Ok(report.replicas.into_iter().next())
+    }
+
     fn equal(&self, what: &str) -> Outcome<Option<()>> {
-        let compared = self.skein(&[what, "--name", &self.name])?;
+        Self::compared(what, &self.skein(&[what, "--name", &self.name])?)
+    }
+
+    fn compared(what: &str, compared: &Output) -> Outcome<Option<()>> {
         match compared.status.code() {
             Some(0) => Ok(Some(())),
             Some(UNTOLD) => Ok(None),
