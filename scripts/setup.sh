@@ -33,6 +33,8 @@ tests=(
 bench=(
     # Beside those for tests: what people use today.
     galera-4 rsync postgresql etcd-server etcd-client
+    # An idle JVM.
+    openjdk-17-jdk-headless
     # For cargo xtask bench profile.
     linux-perf
 )

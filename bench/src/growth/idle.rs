@@ -1,11 +1,12 @@
-//! An idle redis: what nodes do while nobody asks. Its ten timers a second are all that happens.
+//! Idle servers: what nodes do while nobody asks. Timers are all that happens: ten a second of redis, more of a JVM.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Figure, Recorder, Topic, curve};
-use crate::servers::redis;
+use crate::servers::http::JVM;
+use crate::servers::{Workload, redis};
 use crate::target::{Running, Way};
 use skein_testkit::cluster::status::Status;
 use skein_testkit::{Failure, Outcome};
@@ -16,8 +17,8 @@ pub const TOPIC: Topic = Topic {
     x: "replicas",
     figures: &[LEADER, LEADER_WAKES, FOLLOWER, FOLLOWER_WAKES, SYNCS],
     measure,
-    reading: "CPU time of a node's process in percent of a core, and how often its threads are woken: of three times 20 s those in which all nodes together took least, as others'\n\
-         work on the machine makes wake-ups dearer. Of followers the largest. The time of redis itself is not counted; its timers wake the leader's node seven times a second\n\
+    reading: "CPU time of a node's process in percent of a core, and how often its threads are woken: of three times 20 s those in which all nodes together took a median time. Of followers\n\
+         the largest. The time of the server itself is not counted; redis' timers wake the leader's node seven times a second\n\
          ([decision 43](../../docs/decisions/0043-a-slow-rhythm-while-idle.md)).",
 };
 
@@ -38,18 +39,17 @@ const WINDOW: Duration = Duration::from_secs(20);
 const WINDOWS: usize = 3;
 
 fn measure(recorder: &mut Recorder) -> Outcome {
-    for replicas in [3, 5] {
-        let name = curve("redis", "fsync");
-        recorder.point(&name, replicas as f64, || {
-            let running =
-                Way::Skein { replicas, durability: "fsync" }.start(&redis::Redis::PLAIN)?;
+    let redis: &dyn Workload = &redis::Redis::PLAIN;
+    for (name, server, replicas) in [("redis", redis, 3), ("redis", redis, 5), ("JVM", &JVM, 3)] {
+        recorder.point(&curve(name, "fsync"), replicas as f64, || {
+            let running = Way::Skein { replicas, durability: "fsync" }.start(server)?;
             thread::sleep(SETTLES);
             let mut windows = Vec::new();
             for _ in 0..WINDOWS {
                 windows.push(Window::look(&running)?);
             }
-            let least = windows.into_iter().min_by(|a, b| a.percent.total_cmp(&b.percent));
-            least.map(|window| window.figures).ok_or_else(|| Failure("no time".to_owned()))
+            windows.sort_by(|a, b| a.percent.total_cmp(&b.percent));
+            Ok(windows.swap_remove(WINDOWS / 2).figures)
         });
     }
     Ok(())

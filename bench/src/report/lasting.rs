@@ -161,11 +161,14 @@ fn row(growth: &Growth, goal: &Goal) -> Option<Vec<String>> {
         });
     let (point, at_most, found) = found.max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)))?;
     let x = number(point.x, 0);
+    // Servers differ in some topics only.
+    let server = point.curve.split(", ").next().filter(|_| goal.curves.0.is_empty());
+    let server = server.map_or(String::new(), |server| format!("{server}, "));
     let changed =
         point.curve.split_once(" % changed").and_then(|(head, _)| head.rsplit(' ').next());
     let changed = changed.map_or(String::new(), |percent| format!(", {percent} % changed"));
     Some(vec![
-        format!("{} ({x} {}{changed})", goal.what, goal.unit),
+        format!("{} ({server}{x} {}{changed})", goal.what, goal.unit),
         format!("<= {}", number(at_most, if at_most.fract() == 0.0 { 0 } else { 1 })),
         number(found, goal.digits),
         verdict(false, at_most, found, goal.digits),

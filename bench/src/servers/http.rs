@@ -47,6 +47,35 @@ pub const APACHE: Web = Web {
     conf: ("httpd.conf", &[APACHE_CONF, APACHE_PAGES]),
 };
 
+/// The JVM's own HTTP server, with a pool of threads.
+pub const JVM: Web = Web {
+    name: "jvm",
+    heading: "JVM 17, its own HTTP server, a page of 4 KiB",
+    version: &["/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "-version"],
+    command: &["/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "-Xmx128m", "{conf}"],
+    conf: ("App.java", &[JVM_APP]),
+};
+
+const JVM_APP: &str = "import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.nio.file.*;
+import java.util.concurrent.Executors;
+
+public class App {
+    public static void main(String[] words) throws Exception {
+        var page = Files.readAllBytes(Path.of(\"{dir}/www/page.html\"));
+        var server = HttpServer.create(new InetSocketAddress(\"127.0.0.1\", {port}), 64);
+        server.setExecutor(Executors.newFixedThreadPool(8));
+        server.createContext(\"/\", exchange -> {
+            exchange.sendResponseHeaders(200, page.length);
+            exchange.getResponseBody().write(page);
+            exchange.close();
+        });
+        server.start();
+    }
+}
+";
+
 const NGINX_CONF: &str = "worker_processes 2;
 pid {dir}/run/nginx.pid;
 error_log {dir}/run/error.log;
