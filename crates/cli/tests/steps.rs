@@ -352,17 +352,23 @@ fn killed_in(nodes: &mut Nodes, at: u64, words: &[&str], victim: u64, step: (&st
     // One that was just started has to load the library.
     wait_for("a node's steps", || steps.kill_at(node.id() as i32, step.0, step.1).ok());
     let words = [&["members"], words, &["--timeout", "10"]].concat();
-    let mut command = nodes.command(at, &words);
-    let mut asked = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let ask = || {
+        let mut command = nodes.command(at, &words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut asked = ask();
     let what = format!("replica {victim} to come to the step '{}', {} times", step.0, step.1);
     wait_for_or(
         &what,
         || nodes.evidence(),
         || {
-            // The last of them may be other records'.
-            if asked.try_wait().unwrap().is_some() {
+            if let Some(status) = asked.try_wait().unwrap() {
+                // The last of them may be other records'.
                 let port = nodes.ports[at as usize - 1];
                 let _ = Redis::connect(port, ANSWER).map(|mut redis| redis.set("other", "value"));
+                if !status.success() {
+                    asked = ask();
+                }
             }
             node.try_wait().unwrap()
         },
