@@ -13,7 +13,7 @@ mod children;
 pub use children::STOP_LIMIT;
 mod detach;
 pub mod poll;
-pub mod settings;
+mod settings;
 pub mod setup;
 mod voice;
 mod watch;

@@ -22,10 +22,24 @@ impl Settings {
             tuning: tuning(args)?,
         };
         let checked = settings.checkpoint.check().and_then(|()| settings.tuning.check());
-        checked.and_then(|()| settings.logs.check()).map_err(|ConfigError { key, why }| {
+        let checked = checked.and_then(|()| settings.logs.check());
+        checked.and_then(|()| in_range(&settings.tuning)).map_err(|ConfigError { key, why }| {
             Failure::new(format!("--set {key}"), why, "docs/skein.toml explains every key")
         })?;
         Ok(settings)
+    }
+}
+
+/// What options of their own would refuse, `--set` does, too.
+fn in_range(tuning: &Tuning) -> Result<(), ConfigError> {
+    let bounded = [
+        ("tuning.quantum", tuning.quantum.into()),
+        ("tuning.nclock", tuning.nclock.into()),
+        ("tuning.wtimeout_us", tuning.wtimeout_us),
+    ];
+    match bounded.into_iter().find(|(_, value)| !(1..=1_000_000).contains(value)) {
+        Some((key, _)) => Err(ConfigError { key, why: "must be from 1 to 1000000".into() }),
+        None => Ok(()),
     }
 }
 

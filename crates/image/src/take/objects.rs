@@ -335,20 +335,28 @@ pub(crate) fn each_page(
 
 /// A file's device and inode number as mappings of it show them, which on an overlay are not those of `stat`.
 pub(super) fn mapped_id(file: &File) -> Result<FileId> {
-    mapped_ids(std::slice::from_ref(file)).map(|ids| ids[0])
+    let failed = || MemoryError::Read {
+        what: "a file without a path".into(),
+        error: io::ErrorKind::Unsupported.into(),
+    };
+    mapped_ids(std::slice::from_ref(file))?[0].ok_or_else(failed)
 }
 
-/// The same of several.
-pub(super) fn mapped_ids(files: &[File]) -> Result<Vec<FileId>> {
-    let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
-    let mapped: Vec<Mapped> =
-        files.iter().map(Mapped::new).collect::<io::Result<_>>().map_err(failed)?;
+/// The same of several; `None`: one cannot be mapped.
+pub(super) fn mapped_ids(files: &[File]) -> Result<Vec<Option<FileId>>> {
+    let failed = |error| MemoryError::Read { what: "a file that is mapped".into(), error };
+    let map = |file| match Mapped::new(file) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        mapped => mapped.map(Some),
+    };
+    let mapped: Vec<Option<Mapped>> =
+        files.iter().map(map).collect::<io::Result<_>>().map_err(failed)?;
     let found = maps::numbers(std::process::id())?;
     let id = |one: &Mapped| {
         let found = found.get(&(one.0.as_ptr().expose_provenance() as u64)).copied();
         found.ok_or_else(|| failed(io::Error::other("it is not mapped")))
     };
-    mapped.iter().map(id).collect()
+    mapped.iter().map(|one| one.as_ref().map(id).transpose()).collect()
 }
 
 /// A mapping of a file, whose memory is not used.
@@ -425,7 +433,11 @@ mod tests {
         // One of them twice, as by two names.
         let files = [file.try_clone().unwrap(), tempfile::tempfile().unwrap(), file];
         let ids = mapped_ids(&files).unwrap();
-        assert_eq!(ids.iter().map(|id| id.1).collect::<Vec<_>>(), files.each_ref().map(number));
+        let ids: Vec<_> = ids.into_iter().map(|id| id.unwrap().1).collect();
+        assert_eq!(ids, files.each_ref().map(number));
+        // A file of the kernel's.
+        let file = File::open("/proc/self/stat").unwrap();
+        assert_eq!(mapped_ids(&[file]).unwrap(), [None]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Image<'_> {
             return Ok(());
         }
         for (path, id) in names.that_may_be(&unknown)? {
-            if let Some(number) = unknown.remove(&id) {
+            if let Some(number) = id.and_then(|id| unknown.remove(&id)) {
                 self.show_file(number, path);
             }
         }
@@ -106,7 +106,10 @@ impl Image<'_> {
 
 impl<'a> Names<'a> {
     /// Files that may be those, and how mappings show them.
-    fn that_may_be(&self, unknown: &BTreeMap<FileId, usize>) -> Result<Vec<(&'a [u8], FileId)>> {
+    fn that_may_be(
+        &self,
+        unknown: &BTreeMap<FileId, usize>,
+    ) -> Result<Vec<(&'a [u8], Option<FileId>)>> {
         let numbers: BTreeSet<u64> = unknown.keys().map(|id| id.1 & NUMBER).collect();
         let may_be = |id: &FileId| numbers.contains(&(id.1 & NUMBER)) || self.mapped.contains(id);
         let (mut paths, mut files) = (Vec::new(), Vec::new());

@@ -42,7 +42,7 @@ pub struct Setup {
     pub durability: &'static str,
     /// The server's program and its arguments; it listens on port 6379.
     pub server: Vec<String>,
-    /// More lines of `[server]`.
+    /// More lines of `[server]`, and further sections.
     pub server_lines: String,
     /// The lines of `[checkpoint]`.
     pub checkpoint: String,
