@@ -135,6 +135,7 @@ fn a_server_goes_on_after_kills_and_from_images_and_nothing_is_left() {
     }
     // The same cluster with its layer in memory, from image and log; and with what was exported.
     let place = real.cluster.into_place();
+    let first = place.dir.path().to_owned();
     let server = redis(&place.path("redis"), port);
     let again = Real::serve(place, port, &["--layer", "memory"], server);
     assert_eq!(connect(port).say("DBSIZE"), Reply::Int(next as i64));
@@ -147,6 +148,8 @@ fn a_server_goes_on_after_kills_and_from_images_and_nothing_is_left() {
     let imported = Real::serve(place, port, &options, server);
     assert_eq!(connect(port).say("DBSIZE"), Reply::Int(next as i64));
     imported.end();
+    // It was made again, for a server that begins there.
+    fs::remove_dir_all(first).unwrap();
 }
 
 #[test]
