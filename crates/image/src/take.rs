@@ -173,14 +173,14 @@ impl Source<'_> {
             processes,
             header,
             heap: aside.heap,
-            objects: Vec::new(),
             private: Vec::new(),
             rewritten: aside.rewritten,
             stand_ins,
             stood_because,
         };
         standing.await_fork(&mut stand)?;
-        standing.objects = standing.image.hold_objects(&standing.processes, deadline)?;
+        // Most are copied by now.
+        standing.image.hold_objects(&standing.processes, deadline, |_| true)?;
         if let Some(private) = private {
             standing.hold_private(private, &stand)?;
         }
@@ -236,7 +236,7 @@ impl Source<'_> {
         Ok((image, stand, mappings))
     }
 
-    /// What only the processes have. `tell` gets the names of the files that they use.
+    /// What only the processes have, and what they share. `tell` gets the names of the files that they use.
     fn memory<'s>(
         &'s self,
         header: &[u8],
@@ -257,7 +257,7 @@ impl Source<'_> {
                 (Found::Is(found), spared)
             }
         };
-        // They fork while what they share is read; the kernel tells nothing about a process's memory meanwhile.
+        // They fork while what they share is read; what the kernel tells about a process's memory waits for that.
         let pages = spared.iter().flatten().map(|one| one.pages).sum();
         let asked = self.numbers.zip(spared);
         let asked =
@@ -273,6 +273,8 @@ impl Source<'_> {
             }
             private => Some(private),
         };
+        let is_certain = |object: &Shared| object.perhaps_renamed().is_none();
+        image.hold_objects(processes, deadline, is_certain)?;
         Ok(Memory { image, asked, private, stand })
     }
 }

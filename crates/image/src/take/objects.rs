@@ -38,6 +38,8 @@ enum Content {
     File(File),
     /// What mappings show of it.
     Mapped(Vec<Shown>),
+    /// It is copied.
+    Held(Raw),
 }
 
 /// A mapping of an object.
@@ -158,40 +160,30 @@ impl Image<'_> {
         number
     }
 
-    /// Copies the objects' contents, which are no process's own.
+    /// Copies the contents of objects, which are no process's own: of those that `may` be copied now.
     pub(super) fn hold_objects(
         &mut self,
         processes: &[Process],
         deadline: Instant,
-    ) -> Result<Vec<Held>> {
-        let all = std::mem::take(&mut self.shared).into_iter();
-        all.map(|Shared { mut record, content }| {
-            let mut pages = Raw::default();
-            match content {
-                Content::File(file) => {
-                    let failed =
-                        |error| MemoryError::Read { what: "a file without a path".into(), error };
-                    let each = |offset, page: &[u8]| {
-                        in_time(deadline)?;
-                        pages.add(offset, page).map_err(no_memory)
-                    };
-                    each_page(&file, 0, record.bytes, each, failed)?;
-                }
-                Content::Mapped(places) => {
-                    (record.bytes, pages) = mapped(processes, places, deadline)?;
-                }
-            }
-            Ok(Held { record, pages })
-        })
-        .collect()
+        may: impl Fn(&Shared) -> bool,
+    ) -> Result<()> {
+        self.shared
+            .iter_mut()
+            .filter(|one| may(one))
+            .try_for_each(|one| one.hold(processes, deadline))
     }
 
     /// Writes them.
-    pub(super) fn objects(&mut self, held: Vec<Held>) -> Result<()> {
+    pub(super) fn objects(&mut self) -> Result<()> {
         let images = self.before;
-        for (number, Held { mut record, pages }) in held.into_iter().enumerate() {
+        for (number, Shared { mut record, content }) in
+            std::mem::take(&mut self.shared).into_iter().enumerate()
+        {
             let mut before = images.map(|before| before.object(number));
             let first = self.runs.len();
+            let Content::Held(pages) = content else {
+                unreachable!("all objects are copied while the server stands")
+            };
             for (offset, page) in pages.each() {
                 self.compared(offset, page, before.as_mut())?;
             }
@@ -200,12 +192,6 @@ impl Image<'_> {
         }
         Ok(())
     }
-}
-
-/// An object whose content is copied.
-pub(super) struct Held {
-    record: Object,
-    pages: Raw,
 }
 
 fn no_memory(error: io::Error) -> MemoryError {
@@ -235,19 +221,45 @@ fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Resul
 }
 
 impl Shared {
-    /// The mappings that alone tell of it; none if a descriptor does.
-    pub(super) fn shown(&self) -> &[Shown] {
-        match &self.content {
-            Content::Mapped(shown) => shown,
-            Content::File(_) => &[],
-        }
+    /// A mapping of it, if no descriptor tells of it, and it may be a file that has another name.
+    pub(super) fn perhaps_renamed(&self) -> Option<&Mapping> {
+        let Content::Mapped(shown) = &self.content else { return None };
+        let mapping = &shown.first()?.mapping;
+        let memory = ["/dev/zero", MEMFD, "/SYSV", "["];
+        let is_memory = memory.iter().any(|start| mapping.name.starts_with(start));
+        (mapping.is_of_file() && !is_memory).then_some(mapping)
+    }
+
+    /// Copies its content.
+    fn hold(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
+        let pages = match &mut self.content {
+            Content::File(file) => {
+                let failed =
+                    |error| MemoryError::Read { what: "a file without a path".into(), error };
+                let mut pages = Raw::default();
+                let each = |offset, page: &[u8]| {
+                    in_time(deadline)?;
+                    pages.add(offset, page).map_err(no_memory)
+                };
+                each_page(file, 0, self.record.bytes, each, failed)?;
+                pages
+            }
+            Content::Mapped(places) => {
+                let (bytes, pages) = mapped(processes, std::mem::take(places), deadline)?;
+                self.record.bytes = bytes;
+                pages
+            }
+            Content::Held(_) => return Ok(()),
+        };
+        self.content = Content::Held(pages);
+        Ok(())
     }
 
     /// It is not this object that the mappings show.
     pub(super) fn take_shown(&mut self) -> Vec<Shown> {
         match &mut self.content {
             Content::Mapped(shown) => std::mem::take(shown),
-            Content::File(_) => Vec::new(),
+            Content::File(_) | Content::Held(_) => Vec::new(),
         }
     }
 }

@@ -60,14 +60,7 @@ impl Image<'_> {
         }
         let mut unknown = BTreeMap::new();
         for number in 0..self.shared.len() {
-            let Some(mapping) = self.shared[number].shown().first().map(|one| &one.mapping) else {
-                continue;
-            };
-            let starts = ["/dev/zero", "/memfd:", "/SYSV", "["];
-            let is_memory = starts.iter().any(|start| mapping.name.starts_with(start));
-            if is_memory || !mapping.is_of_file() {
-                continue;
-            }
+            let Some(mapping) = self.shared[number].perhaps_renamed() else { continue };
             match known.get(&mapping.file) {
                 Some(path) => self.show_file(number, path),
                 None => drop(unknown.insert(mapping.file, number)),

@@ -1,7 +1,6 @@
 //! An image between the two halves of its taking: the server may go on if its private memory is in stand-ins, and must stand on otherwise.
 
 use super::memory::{Found, Private, Stand};
-use super::objects::Held;
 use super::{Image, Taken};
 use crate::Result;
 use crate::contents::Rewritten;
@@ -17,7 +16,6 @@ pub struct Standing<'a> {
     pub(super) processes: Vec<Process>,
     pub(super) header: Vec<u8>,
     pub(super) heap: Heap,
-    pub(super) objects: Vec<Held>,
     /// Of which the pages are to be read yet.
     pub(super) private: Vec<Vec<Private>>,
     pub(super) rewritten: Rewritten,
@@ -81,7 +79,7 @@ impl Standing<'_> {
     /// # Errors
     /// As for [`Source::stand`](super::Source::stand).
     pub fn finish(self, deadline: Instant, go_on: impl FnOnce()) -> Result<Taken> {
-        let Self { mut image, processes, header, heap, objects, private, rewritten, .. } = self;
+        let Self { mut image, processes, header, heap, private, rewritten, .. } = self;
         let mut go_on = Some(go_on);
         if self.stand_ins.is_some() {
             go_on.take().expect("it is the first time")();
@@ -95,7 +93,7 @@ impl Standing<'_> {
         drop(self.stand_ins);
         stand_ins::await_end(&copies.unwrap_or_default(), deadline);
         image.heap(&heap)?;
-        image.objects(objects)?;
+        image.objects()?;
         image.finish(&header, &processes, rewritten)
     }
 }

@@ -59,6 +59,11 @@ fn none_if_missing<T>(error: Error) -> io::Result<Option<T>> {
 
 fn extended(place: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let path = c_string(place.as_os_str().as_bytes())?;
+    // Most files have none, and a server may have many files.
+    // SAFETY: a terminated string, and no buffer.
+    if unsafe { libc::llistxattr(path.as_ptr(), std::ptr::null_mut(), 0) } == 0 {
+        return Ok(Vec::new());
+    }
     let mut names = vec![0u8; 64 << 10];
     // SAFETY: a terminated string, and a live buffer of this length.
     let len = unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
