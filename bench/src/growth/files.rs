@@ -1,6 +1,6 @@
 //! Images of a PostgreSQL: what its files cost, by their size, when one in a hundred rows was written since the image before.
 
-use super::images::{TOOK, taken};
+use super::images::{PAGES, TOOK, taken};
 use super::{Figure, Recorder, Topic, curve, mib};
 use crate::servers::postgres::{Postgres, initialize, statement};
 use crate::stats::Spread;
@@ -12,7 +12,7 @@ pub const TOPIC: Topic = Topic {
     name: "files",
     title: "Images of files",
     x: "MiB of tables",
-    figures: &[STOOD, TOOK, NEW, ALL],
+    figures: &[STOOD, PAGES, TOOK, NEW, ALL],
     measure,
     reading: "One replica, fsync; pgbench's tables are made, then `skein checkpoint create` after an UPDATE of one row in a hundred, side by side; medians of three images behind the first two.\n\
          What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on.",
@@ -63,6 +63,7 @@ fn one(scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
     };
     Ok(vec![
         (STOOD.key, median(|taken| taken.stood_ms)),
+        (PAGES.key, median(|taken| taken.pages)),
         (TOOK.key, median(|taken| taken.took_ms)),
         (NEW.key, median(|taken| taken.new_mib)),
         (ALL.key, mib(whole)),

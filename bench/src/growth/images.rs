@@ -16,7 +16,7 @@ pub const TOPIC: Topic = Topic {
     name: "images",
     title: "Images of what changed",
     x: "MiB of data",
-    figures: &[STOOD, TOOK, NEW],
+    figures: &[STOOD, PAGES, TOOK, NEW],
     measure,
     reading: "Fsync; `skein checkpoint create` after a part of the values was written again, side by side; medians of three images behind the first two, which read all memory.\n\
          Three replicas: a follower's image. Clients wait for none of it: the leader's server goes on. One replica: they wait as long as the server stands; where much changed it forks, and\n\
@@ -25,6 +25,8 @@ pub const TOPIC: Topic = Topic {
 
 const STOOD: Figure =
     Figure { key: "stood_ms", label: "ms the server stood", digits: 1, plotted: true };
+pub const PAGES: Figure =
+    Figure { key: "pages", label: "pages of 4 KiB copied", digits: 0, plotted: false };
 pub const TOOK: Figure =
     Figure { key: "took_ms", label: "ms until it was on disk", digits: 0, plotted: true };
 const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 2, plotted: true };
@@ -44,6 +46,8 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 #[derive(Deserialize)]
 struct Created {
     index: u64,
+    #[serde(default)]
+    pages: u64,
     stood_us: u64,
     took_us: u64,
 }
@@ -66,6 +70,8 @@ struct Image {
 /// An image.
 pub struct Taken {
     pub stood_ms: f64,
+    /// Pages that were copied.
+    pub pages: f64,
     pub took_ms: f64,
     pub new_mib: f64,
     /// Bytes that it would take alone.
@@ -163,6 +169,7 @@ pub fn taken(
     })?;
     Ok(Taken {
         stood_ms: created.stood_us as f64 / 1e3,
+        pages: created.pages as f64,
         took_ms: created.took_us as f64 / 1e3,
         new_mib: mib(bytes),
         whole,
@@ -220,6 +227,7 @@ fn one(
     };
     Ok(vec![
         (STOOD.key, median(|taken| taken.stood_ms)),
+        (PAGES.key, median(|taken| taken.pages)),
         (TOOK.key, median(|taken| taken.took_ms)),
         (NEW.key, median(|taken| taken.new_mib)),
     ])

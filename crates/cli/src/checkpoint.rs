@@ -88,11 +88,12 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     println!(
-        "skein: {}: replica {} has an image of entry {}: {}; its server stood for {} ms, written after {} ms",
+        "skein: {}: replica {} has an image of entry {}: {}, {} pages copied; its server stood for {} ms, written after {} ms",
         state.name,
         node.id,
         taken.index,
         bytes(taken.bytes),
+        number(taken.pages),
         number(taken.stood_us.div_ceil(1000)),
         number(taken.took_us.div_ceil(1000))
     );

@@ -62,18 +62,26 @@ fn images(real: &Real, replica: u64) -> Vec<Value> {
 
 /// Takes an image on a replica, and works until the servers were compared behind it; answers its entry.
 fn take(real: &Real, replica: u64, random: &mut Random) -> u64 {
+    take_pages(real, replica, random).0
+}
+
+/// The same; and how many pages were copied for it.
+fn take_pages(real: &Real, replica: u64, random: &mut Random) -> (u64, u64) {
     let (code, said) = checkpoint(real, &["create", "--replica", &replica.to_string()]);
     assert_eq!(code, Some(0), "{said}\n{}", real.cluster.evidence());
     assert!(said.contains(&format!("replica {replica} has an image of entry ")), "{said}");
     let entry = said.split("of entry ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
     let entry: u64 = entry.parse().unwrap();
+    let pages =
+        said.split(" pages copied").next().and_then(|begin| begin.rsplit(' ').next()).unwrap();
+    let pages: u64 = pages.replace(',', "").parse().unwrap();
     let counts = || {
         work(real, 50, random);
         let image = images(real, replica).into_iter().find(|image| image["index"] == entry)?;
         (image["confirmed"] == true).then_some(())
     };
     wait_for_or("the image to count", || real.cluster.evidence(), counts);
-    entry
+    (entry, pages)
 }
 
 fn log(real: &Real, replica: u64) -> PathBuf {
@@ -313,6 +321,10 @@ fn images_are_shown_copied_and_removed() {
     assert!(images(&real, replica).is_empty());
     let (code, said) = checkpoint(&real, &["create", "--replica", "9"]);
     assert!(code == Some(2) && said.contains("replica 9 is not on this machine"), "{said}");
+
+    // From the third one on at the latest it is known what was written since the one before.
+    let [(_, first), _, (_, third)] = [(); 3].map(|()| take_pages(&real, replica, &mut random));
+    assert!(0 < third && third < first / 2, "{first} pages, then {third}");
     real.end();
 }
 

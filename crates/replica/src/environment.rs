@@ -277,8 +277,15 @@ pub enum ImageNews {
         /// Whether copies were made.
         forked: bool,
     },
-    /// The hash of all memory and files of the server in an image that is being taken here: the same on replicas whose servers are equal at this entry. Before it is kept.
-    Root(LogIndex, u64),
+    /// An image that is being taken here has all that it is made of. Before it is kept.
+    Read {
+        /// The server's last entry in it.
+        index: LogIndex,
+        /// The hash of all memory and files: the same on replicas whose servers are equal at this entry.
+        root: u64,
+        /// Pages of memory and files that were copied.
+        pages: u64,
+    },
     /// An image is whole and durable: it was taken here, or received.
     Kept(Image),
     /// No image could be taken of the server: what it has that an image cannot hold, or the error.
@@ -302,7 +309,7 @@ pub trait Images {
 
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
-    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
+    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Read`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
     /// [`ImageNews::Copied`], and later [`ImageNews::FilesRead`] or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);
     /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts

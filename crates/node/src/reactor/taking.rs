@@ -145,7 +145,8 @@ pub(super) fn take(
     drop(ahead);
     let file = written.file;
     let before = places.with(written.hashes, written.of_files, contents);
-    tell(mailbox, ImageNews::Root(state.index, before.root()));
+    let pages = (memory.fresh() + layer.fresh()) as u64;
+    tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages });
     let image = Some((state.index, repairs, before));
     known.lock().expect("no holder panics").put(LastTaken { image, times: 0, ..last });
     tracing::debug!(

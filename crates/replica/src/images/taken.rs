@@ -21,6 +21,8 @@ pub struct Taking {
     pub copied: Option<Duration>,
     /// Its processes forked, and the copies were read.
     pub forked: bool,
+    /// Pages that were copied, once that is known.
+    pub pages: u64,
     /// How long it stood for its files, which were read when it went on.
     stood_before: Duration,
 }
@@ -30,8 +32,18 @@ impl Taking {
     #[must_use]
     pub const fn begin(after: LogIndex, generation: u64, now: Duration) -> Self {
         let (stood, copied, stood_before) = (None, None, Duration::ZERO);
-        let forked = false;
-        Self { after, generation, since: now, asked: now, stood, copied, forked, stood_before }
+        let (forked, pages) = (false, 0);
+        Self {
+            after,
+            generation,
+            since: now,
+            asked: now,
+            stood,
+            copied,
+            forked,
+            pages,
+            stood_before,
+        }
     }
 
     /// The same, when files were read for it before.
@@ -44,6 +56,19 @@ impl Taking {
     #[must_use]
     pub fn stood_so_far(&self) -> Duration {
         self.stood_before + self.copied.unwrap_or_default()
+    }
+
+    /// What is told of it when it is whole: so many bytes, so long after it was begun.
+    #[must_use]
+    pub fn told(&self, bytes: u64, took: Duration) -> Checkpointed {
+        Checkpointed {
+            index: self.after.0,
+            bytes,
+            pages: self.pages,
+            stood_us: self.stood_so_far().as_micros() as u64,
+            how: if self.forked { Taken::Fork } else { Taken::Standstill },
+            took_us: took.as_micros() as u64,
+        }
     }
 }
 
@@ -64,6 +89,9 @@ pub struct Checkpointed {
     pub index: u64,
     /// Bytes of its file.
     pub bytes: u64,
+    /// Pages of 4 KiB of memory and files that were copied for it, but for those of files that were read while the server went on. 0 if its node is from before this was told.
+    #[serde(default)]
+    pub pages: u64,
     /// How long the server stood, in microseconds.
     pub stood_us: u64,
     /// Why it stood no longer, or that long.

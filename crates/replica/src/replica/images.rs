@@ -11,7 +11,7 @@ use crate::agreement::unhurried::LONGEST_UNASKED;
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
-use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taken, Taking};
+use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taking};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use skein_log::frame::KIND_APP;
@@ -412,7 +412,7 @@ impl<E: Environment> Replica<E> {
                     taking.copied = taking.stood.map(|stood| now.saturating_sub(stood));
                 }
             }
-            ImageNews::Root(index, root) => self.root_is(index, root),
+            ImageNews::Read { index, root, pages } => self.image_read(index, root, pages),
             ImageNews::Kept(image) => self.image_kept(image),
             ImageNews::NotTaken(trouble) => {
                 self.no_room_for_image(&trouble);
@@ -461,12 +461,10 @@ impl<E: Environment> Replica<E> {
                 self.env.remove_image(index, false);
                 return self.not_taken("its server has ended, or was repaired, meanwhile".into());
             }
-            let stood = taking.stood_so_far();
-            let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
-            tracing::info!(event = "image_taken", index = index.0, bytes, stood_us, took_us);
-            let how = if taking.forked { Taken::Fork } else { Taken::Standstill };
-            let index = index.0;
-            self.images.answer(&Ok(Checkpointed { index, bytes, stood_us, how, took_us }));
+            let told = taking.told(bytes, took);
+            let Checkpointed { pages, stood_us, took_us, .. } = told;
+            tracing::info!(event = "image_taken", index = index.0, bytes, pages, stood_us, took_us);
+            self.images.answer(&Ok(told));
             self.images.refused = None;
         } else {
             tracing::info!(

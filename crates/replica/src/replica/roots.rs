@@ -124,10 +124,11 @@ impl<E: Environment> Replica<E> {
     }
 
     /// This server's root after an entry is known.
-    pub(super) fn root_is(&mut self, index: LogIndex, root: u64) {
+    pub(super) fn image_read(&mut self, index: LogIndex, root: u64, pages: u64) {
         if !self.images.is_taking(index, self.generation()) {
             return;
         }
+        self.images.taking.iter_mut().for_each(|taking| taking.pages = pages);
         let roots = &mut self.roots;
         if roots.own.len() == REMEMBERED {
             roots.own.pop_front();

@@ -135,7 +135,8 @@ impl World {
         }
         self.tell(life, Inbox::Images(ImageNews::Copied { forked: false }))?;
         let root = honest ^ u64::from(differs);
-        self.tell(life, Inbox::Images(ImageNews::Root(index, root)))
+        let read = ImageNews::Read { index, root, pages: 1 };
+        self.tell(life, Inbox::Images(read))
     }
 
     /// A replica ends its server: perhaps because its memory was found to differ, which must be true.
