@@ -1,17 +1,24 @@
 //! A process's mappings, from `/proc/PID/smaps`; or from `/proc/PID/maps`, which does not count all pages, when nothing else is to be known.
 
+use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// The most mappings of one process; Linux allows 65,530 by default.
 const MAX_MAPPINGS: usize = 256 << 10;
 /// Mappings of huge pages begin and end at multiples of this.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// The begins of names of memory that processes share, and that was never a file's with a path.
+pub(crate) const MEMORY: [&str; 4] = [MEMFD, "/dev/zero", "/SYSV", "[anon_shmem:"];
+/// The begin of a memory file's name.
+pub(crate) const MEMFD: &str = "/memfd:";
 /// The most bytes of a line.
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
@@ -177,6 +184,35 @@ pub(crate) fn numbers(host_pid: u32) -> Result<HashMap<u64, (u64, u64)>> {
     let all = String::from_utf8_lossy(&text);
     let mappings = all.lines().filter_map(parse).filter(Mapping::is_of_file);
     Ok(mappings.map(|mapping| (mapping.start, mapping.file)).collect())
+}
+
+/// The memory behind a shared mapping as a file, which tells what of it was ever written: what is read through a mapping is there from then on. The kernel gives that to root only. `None`,
+/// too, where it is a file with a path.
+#[must_use]
+pub fn open_memory(process: &Process, mapping: &Mapping) -> Option<File> {
+    let is_memory = MEMORY.iter().any(|start| mapping.name.starts_with(start));
+    if !is_memory {
+        return None;
+    }
+    let Mapping { start, end, .. } = mapping;
+    let all = PathBuf::from(format!("/proc/{}/map_files", process.host_pid));
+    let exact = all.join(format!("{start:x}-{end:x}"));
+    if fs::symlink_metadata(&exact).is_ok() {
+        return unnoticed(&exact).ok();
+    }
+    // Mappings that are looked at together have no such name: the first of them has.
+    let begin = format!("{start:x}-");
+    let mut names = fs::read_dir(all).ok()?.flatten().map(|entry| entry.path());
+    let is_first = |path: &PathBuf| {
+        path.file_name().is_some_and(|n| n.as_bytes().starts_with(begin.as_bytes()))
+    };
+    unnoticed(names.find(is_first)?).ok()
+}
+
+/// Opens a file whose time of access stays as it is when it is read, where that is allowed.
+pub(crate) fn unnoticed(path: impl AsRef<Path>) -> std::io::Result<File> {
+    let quiet = File::options().read(true).custom_flags(libc::O_NOATIME).open(&path);
+    quiet.or_else(|_| File::open(path))
 }
 
 /// Whether a shared mapping is of a file that is open for writing: the process may allow itself to write.

@@ -15,7 +15,7 @@ mod standing;
 use self::descriptors::Opened;
 use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
-pub(crate) use self::objects::each_page;
+pub use self::objects::each_page;
 use self::program::Given;
 use self::renamed::{Names, Renamed};
 use self::settings::Ids;

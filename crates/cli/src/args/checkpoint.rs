@@ -25,7 +25,7 @@ pub enum CheckpointTask {
     Rm(RmArgs),
     /// Read all images completely (exit: 0 all are whole, 1 some are not, 2 cannot tell, 3 not running)
     Verify(LsArgs),
-    /// Copy the newest image into a new file
+    /// Copy the newest image into a new file, with which 'skein run --import FILE' begins a cluster
     Export(ExportArgs),
 }
 

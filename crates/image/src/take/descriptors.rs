@@ -1,8 +1,9 @@
 //! Descriptors of the kernel's, the open files that they name, and the locks of these.
 
-use super::objects::{Removed, mapped_id, unnoticed};
+use super::objects::{Removed, mapped_id};
 use super::renamed::Renamed;
 use super::{FileId, Image, field, refused};
+use crate::maps::unnoticed;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{ARENA_FD, RESTORE_FD};

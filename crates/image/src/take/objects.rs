@@ -3,7 +3,7 @@
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
 use super::{FileId, Image, refused};
-use crate::maps::{self, Mapping};
+use crate::maps::{self, MEMFD, MEMORY, Mapping, unnoticed};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
 use crate::raw::Raw;
@@ -15,14 +15,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::NonNull;
 use std::time::Instant;
 
 /// The end of a removed file's name.
 const DELETED: &str = " (deleted)";
-/// The begin of a memory file's name.
-const MEMFD: &str = "/memfd:";
 
 /// Read at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -198,14 +196,33 @@ fn no_memory(error: io::Error) -> MemoryError {
     MemoryError::Read { what: "memory for an image".into(), error }
 }
 
-/// The pages of memory through the mappings of it, and its length.
+/// The pages of a file.
+fn pages_of(file: &File, bytes: u64, deadline: Instant) -> Result<Raw> {
+    let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
+    let mut pages = Raw::default();
+    let each = |offset, page: &[u8]| {
+        in_time(deadline)?;
+        pages.add(offset, page).map_err(no_memory)
+    };
+    each_page(file, 0, bytes, each, failed)?;
+    Ok(pages)
+}
+
+/// The pages of memory that these mappings show, and its length.
 fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Result<(u64, Raw)> {
-    let mut bytes = 0;
+    let process_of = |pid| processes.iter().find(|process| process.pid == pid);
+    let end = |one: &Shown| one.mapping.offset + (one.mapping.end - one.mapping.start);
+    let bytes = places.iter().map(end).max().unwrap_or_default();
+    let file = places.first().and_then(|first| {
+        process_of(first.pid).and_then(|process| maps::open_memory(process, &first.mapping))
+    });
+    if let Some(file) = file {
+        return Ok((bytes, pages_of(&file, bytes, deadline)?));
+    }
     let mut parts = Vec::new();
     let mut read = Read::default();
     for Shown { pid, mapping, .. } in places {
-        bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
-        if let Some(process) = processes.iter().find(|process| process.pid == pid) {
+        if let Some(process) = process_of(pid) {
             parts.extend(read.rest_of(&mapping).into_iter().map(|part| (process, part)));
         }
     }
@@ -225,25 +242,15 @@ impl Shared {
     pub(super) fn perhaps_renamed(&self) -> Option<&Mapping> {
         let Content::Mapped(shown) = &self.content else { return None };
         let mapping = &shown.first()?.mapping;
-        let memory = ["/dev/zero", MEMFD, "/SYSV", "["];
-        let is_memory = memory.iter().any(|start| mapping.name.starts_with(start));
+        let is = |start: &&str| mapping.name.starts_with(*start);
+        let is_memory = MEMORY.iter().any(is) || is(&"[");
         (mapping.is_of_file() && !is_memory).then_some(mapping)
     }
 
     /// Copies its content.
     fn hold(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
         let pages = match &mut self.content {
-            Content::File(file) => {
-                let failed =
-                    |error| MemoryError::Read { what: "a file without a path".into(), error };
-                let mut pages = Raw::default();
-                let each = |offset, page: &[u8]| {
-                    in_time(deadline)?;
-                    pages.add(offset, page).map_err(no_memory)
-                };
-                each_page(file, 0, self.record.bytes, each, failed)?;
-                pages
-            }
+            Content::File(file) => pages_of(file, self.record.bytes, deadline)?,
             Content::Mapped(places) => {
                 let (bytes, pages) = mapped(processes, std::mem::take(places), deadline)?;
                 self.record.bytes = bytes;
@@ -295,14 +302,11 @@ impl Read {
     }
 }
 
-/// Opens a file whose time of access stays as it is when it is read, where that is allowed.
-pub(super) fn unnoticed(path: &str) -> io::Result<File> {
-    let quiet = File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
-    quiet.or_else(|_| File::open(path))
-}
-
 /// Calls `each` for the pages of a file from `begin` to `end` that are not zero.
-pub(crate) fn each_page(
+///
+/// # Errors
+/// It cannot be read; or an error of `each`.
+pub fn each_page(
     file: &File,
     begin: u64,
     end: u64,
@@ -435,6 +439,44 @@ mod tests {
         );
         assert_eq!(rest(0x3000, 4), []);
         assert_eq!(rest(0xf000, 2), [(0x11000, 0x12000, 0x10000)]);
+    }
+
+    /// A server may have much more shared memory than it uses.
+    #[test]
+    fn shared_memory_that_was_never_used_is_not_made() {
+        const BYTES: usize = 64 << 20;
+        const PAGES: usize = BYTES / PAGE_BYTES as usize;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new memory.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, kind, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        for page in [3, PAGES / 2] {
+            // SAFETY: a byte of this memory.
+            unsafe { at.cast::<u8>().add(page * PAGE_BYTES as usize).write(7) };
+        }
+        let pid = std::process::id();
+        let process = Process { pid, host_pid: pid, command: String::new() };
+        let is_it = |m: &Mapping| m.start == at as u64;
+        let mapping = maps::select(pid, is_it).unwrap().pop().unwrap();
+        let is_file = maps::open_memory(&process, &mapping).is_some();
+        let shown = vec![Shown { pid, mapping, record: 0 }];
+        let used = || {
+            let mut there = vec![0; PAGES];
+            // SAFETY: that memory, and a byte for each of its pages.
+            assert_eq!(unsafe { libc::mincore(at, BYTES, there.as_mut_ptr()) }, 0);
+            there.iter().filter(|page| **page & 1 == 1).count()
+        };
+        let before = used();
+        let deadline = Instant::now() + std::time::Duration::from_secs(60);
+        let (bytes, pages) = mapped(std::slice::from_ref(&process), shown, deadline).unwrap();
+        let found: Vec<_> = pages.each().map(|(offset, page)| (offset, page[0])).collect();
+        let of = |page: usize| (page as u64 * PAGE_BYTES, 7);
+        assert_eq!((bytes, found), (BYTES as u64, vec![of(3), of(PAGES / 2)]));
+        // The kernel gives it as a file to root only.
+        assert!(used() == before || !is_file, "{before} pages, then {}", used());
+        // SAFETY: as above; nothing refers to it.
+        unsafe { libc::munmap(at, BYTES) };
     }
 
     #[test]

@@ -2,13 +2,10 @@
 
 use super::heap::Heap;
 use super::{MAX_PAGES, MemoryError, ProcessMemory, Result, Run, ServerMemory, Survey, hash, push};
-use nix::unistd::{Whence, lseek64};
 use skein_image::pages::in_time;
-use skein_image::{Mapping, PAGE_BYTES, Pages, Process, is_zero, maps, processes};
+use skein_image::take::each_page;
+use skein_image::{Mapping, Pages, Process, is_zero, maps, processes};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 /// Counts a page, and checks the limits.
@@ -98,8 +95,13 @@ fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Share
             }
         };
         let first = &places[0];
-        if let Some(file) = open_memory(&mapped[first.process].process, mapping(first)) {
-            each_data_page(&file, deadline, &mut add)?;
+        if let Some(file) = maps::open_memory(&mapped[first.process].process, mapping(first)) {
+            let failed = |error| MemoryError::Read { what: "shared memory".into(), error };
+            let add = |offset, page: &[u8]| {
+                in_time(deadline)?;
+                add(offset, page)
+            };
+            each_page(&file, 0, u64::MAX, add, failed)?;
             continue;
         }
         for place in places {
@@ -109,53 +111,6 @@ fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Share
         }
     }
     Ok(found)
-}
-
-/// The memory behind a shared mapping as a file, which tells which parts were ever written. The kernel gives that to root only; of real files
-/// only the mapped part counts.
-fn open_memory(process: &Process, mapping: &Mapping) -> Option<File> {
-    let in_memory = ["/memfd:", "/dev/zero", "/SYSV"];
-    in_memory.iter().any(|start| mapping.name.starts_with(start)).then_some(())?;
-    // Joined mappings have no such name: the first of them has.
-    let files = std::fs::read_dir(format!("/proc/{}/map_files", process.host_pid)).ok()?;
-    let begins = format!("{:x}-", mapping.start);
-    let named =
-        |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(&begins));
-    let file = files.flatten().find(|file| named(&file.file_name()))?;
-    File::open(file.path()).ok()
-}
-
-fn each_data_page(
-    file: &File,
-    deadline: Instant,
-    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<()> {
-    let failed = |error: std::io::Error| MemoryError::Read { what: "shared memory".into(), error };
-    let mut page = [0; PAGE_BYTES as usize];
-    let mut at = 0;
-    loop {
-        let seek = |at: u64, whence| match lseek64(file.as_fd(), at.cast_signed(), whence) {
-            Ok(found) => Ok(Some(found.cast_unsigned())),
-            Err(nix::Error::ENXIO) => Ok(None),
-            Err(error) => Err(failed(error.into())),
-        };
-        let Some(data) = seek(at, Whence::SeekData)? else { return Ok(()) };
-        let Some(end) = seek(data, Whence::SeekHole)? else { return Ok(()) };
-        for offset in (data / PAGE_BYTES * PAGE_BYTES..end).step_by(page.len()) {
-            in_time(deadline)?;
-            page.fill(0);
-            // The last page may be cut off.
-            let mut filled = 0;
-            while filled < page.len() {
-                match file.read_at(&mut page[filled..], offset + filled as u64).map_err(failed)? {
-                    0 => break,
-                    n => filled += n,
-                }
-            }
-            each(offset, &page)?;
-        }
-        at = end;
-    }
 }
 
 /// Hashes the pages that a process has written itself.
@@ -176,6 +131,7 @@ fn private(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skein_image::PAGE_BYTES;
     use std::time::Duration;
 
     fn own() -> Process {
