@@ -123,12 +123,14 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// This server's root after an entry is known.
+    /// This server's root after an entry is known, and how many pages were copied for its image.
     pub(super) fn image_read(&mut self, index: LogIndex, root: u64, pages: u64) {
         if !self.images.is_taking(index, self.generation()) {
             return;
         }
-        self.images.taking.iter_mut().for_each(|taking| taking.pages = pages);
+        if let Some(taking) = &mut self.images.taking {
+            taking.pages = pages;
+        }
         let roots = &mut self.roots;
         if roots.own.len() == REMEMBERED {
             roots.own.pop_front();
