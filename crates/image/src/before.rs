@@ -168,6 +168,26 @@ impl<'a> Lookup<'a> {
         self.known(address, end).unwrap_or(&[])
     }
 
+    /// The next addresses of which [`row`](Self::row) tells, between these two: from and to.
+    pub(crate) fn next_row(&mut self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let mut at = from;
+        while at < to {
+            let pages = self.row(at, to).len() as u64;
+            if pages > 0 {
+                return Some((at, at + pages * PAGE_BYTES));
+            }
+            let doubtful = self.doubtful.partition_point(|(_, to)| *to <= at);
+            at = match self.doubtful.get(doubtful) {
+                Some((from, to)) if *from <= at => *to,
+                _ => {
+                    let behind = self.runs.partition_point(|run| run.address <= at);
+                    self.runs.get(behind)?.address
+                }
+            };
+        }
+        None
+    }
+
     fn known(&mut self, address: u64, end: u64) -> Option<&'a [u128]> {
         let holds = |run: &Run| (run.address..run.address + run.bytes).contains(&address);
         if !self.runs.get(self.last).is_some_and(holds) {
@@ -214,6 +234,10 @@ mod tests {
         assert_eq!(doubted.row(0x10000, 0x12000), [100]);
         assert!(doubted.row(0x11000, 0x12000).is_empty());
         assert_eq!(doubted.find(0x11000), Some(101), "its content is compared");
+        let mut rows = |from| doubted.next_row(from, 0x30000);
+        let expected = [Some((0x10000, 0x11000)), Some((0x20000, 0x21000)), None];
+        assert_eq!([rows(0), rows(0x11000), rows(0x21000)], expected);
+        assert_eq!(doubted.next_row(0, 0x10000), None);
         assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
     }
 

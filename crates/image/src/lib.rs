@@ -33,6 +33,7 @@ pub mod pack;
 pub mod packed;
 pub mod pages;
 pub mod placed;
+mod proc;
 pub mod processes;
 mod raw;
 pub mod restore_file;

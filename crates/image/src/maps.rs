@@ -1,5 +1,6 @@
 //! A process's mappings, from `/proc/PID/smaps`; or from `/proc/PID/maps`, which does not count all pages, when nothing else is to be known.
 
+use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
@@ -23,7 +24,7 @@ pub(crate) const MEMFD: &str = "/memfd:";
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
 /// A mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
     /// Its first address.
     pub start: u64,
@@ -152,7 +153,7 @@ pub(crate) fn plain(
 ) -> Result<Option<Vec<Mapping>>> {
     let path = format!("/proc/{host_pid}/maps");
     let failed = |error| MemoryError::Read { what: path.clone(), error };
-    let text = fs::read(&path).map_err(failed)?;
+    let text = proc::read(&path).map_err(failed)?;
     let mut found = Vec::new();
     for line in String::from_utf8_lossy(&text).lines() {
         let wrong = || std::io::Error::other(format!("a line is not understood: {line}"));
@@ -180,7 +181,7 @@ pub(crate) fn plain(
 /// Device and inode numbers by the first address of each mapping of a file.
 pub(crate) fn numbers(host_pid: u32) -> Result<HashMap<u64, (u64, u64)>> {
     let path = format!("/proc/{host_pid}/maps");
-    let text = fs::read(&path).map_err(MemoryError::read(path))?;
+    let text = proc::read(&path).map_err(MemoryError::read(path))?;
     let all = String::from_utf8_lossy(&text);
     let mappings = all.lines().filter_map(parse).filter(Mapping::is_of_file);
     Ok(mappings.map(|mapping| (mapping.start, mapping.file)).collect())

@@ -150,7 +150,8 @@ impl Pages {
         })
     }
 
-    /// The rows of a private mapping's own pages, which the kernel protects from now on; false: it cannot do so behind the last of them.
+    /// The rows of a private mapping's own pages, which the kernel protects from now on; false: it cannot do so behind the last of them. `before`: what an image has of the process,
+    /// which stands.
     ///
     /// # Errors
     /// There is no time left.
@@ -158,15 +159,21 @@ impl Pages {
         &self,
         mapping: &Mapping,
         watch: &Watch,
+        before: &mut Lookup<'_>,
         deadline: Instant,
     ) -> Result<(Vec<Row>, bool)> {
         let mut rows = Vec::new();
-        let all = watch.rows(&self.pagemap, mapping, |row| {
+        let all = watch.rows(&self.pagemap, mapping, before, |row| {
             in_time(deadline)?;
             rows.push(row);
             Ok::<(), MemoryError>(())
         })?;
         Ok((rows, all))
+    }
+
+    /// Whether the process may have pages of its own in these mappings, which are in order.
+    pub(crate) fn may_be_in(&self, mappings: &[&Mapping]) -> Vec<bool> {
+        written::may_have_pages(&self.pagemap, mappings)
     }
 
     /// The rows of a private mapping's own pages, in a copy of a process that these rows are of; `None`: this kernel does not tell.

@@ -1,5 +1,6 @@
 //! The server's processes: all below init, by their numbers in the server.
 
+use crate::proc;
 use crate::{MemoryError, Result};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -116,7 +117,7 @@ impl Memories {
         let process = format!("/proc/{host}");
         let process = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(process)?;
         let place = format!("/proc/self/fd/{}", process.as_raw_fd());
-        let status = fs::read(format!("{place}/status"))?;
+        let status = proc::read(format!("{place}/status"))?;
         let status = parse(&String::from_utf8_lossy(&status));
         if status.is_none_or(|status| (status.parent, status.pid) != (self.init, pid)) {
             return Err(io::ErrorKind::NotFound.into());
@@ -129,7 +130,7 @@ impl Memories {
 pub(crate) fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
     let path = format!("/proc/{}/syscall", process.host_pid);
     let sleeps = format!("{} ", libc::SYS_futex);
-    while !fs::read_to_string(&path).map_err(MemoryError::read(&*path))?.starts_with(&sleeps) {
+    while !proc::text(&path).map_err(MemoryError::read(&*path))?.starts_with(&sleeps) {
         if Instant::now() >= deadline {
             return Err(MemoryError::TooLong);
         }
@@ -140,7 +141,7 @@ pub(crate) fn await_sleep(process: &Process, deadline: Instant) -> Result<()> {
 
 /// From here on numbers are those of stand-ins.
 pub(crate) fn first_number() -> Option<u32> {
-    let most = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?;
+    let most = proc::text("/proc/sys/kernel/pid_max").ok()?;
     most.trim_ascii().parse::<u32>().ok()?.checked_sub(NUMBERS)
 }
 
@@ -185,8 +186,7 @@ fn statuses(pids: impl Iterator<Item = u32>) -> Vec<(u32, Status)> {
 fn child_pids(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task"));
     let threads = threads.into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let lists = threads.filter_map(|thread| proc::text(thread.path().join("children")).ok());
     lists
         .flat_map(|list| {
             list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
@@ -208,7 +208,7 @@ fn by_parent() -> Result<BTreeMap<u32, Vec<(u32, Status)>>> {
 }
 
 fn status(pid: u32) -> Option<Status> {
-    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/status")).ok()?))
+    parse(&String::from_utf8_lossy(&proc::read(format!("/proc/{pid}/status")).ok()?))
 }
 
 fn parse(status: &str) -> Option<Status> {
@@ -227,7 +227,7 @@ fn parse(status: &str) -> Option<Status> {
 }
 
 fn command(host_pid: u32) -> Option<String> {
-    let line = fs::read(format!("/proc/{host_pid}/cmdline")).ok()?;
+    let line = proc::read(format!("/proc/{host_pid}/cmdline")).ok()?;
     let words: Vec<String> = line
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())

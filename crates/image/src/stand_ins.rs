@@ -11,6 +11,7 @@
 //! memory that a fork does not copy (`MADV_DONTFORK`, `MADV_WIPEONFORK`), and what the image before has ([`Spared`]).
 
 use crate::futex::{wait, wake};
+use crate::proc;
 use crate::processes::{self, Process, first_number};
 use crate::{MemoryError, Result};
 use skein_arena::layout::{self, HEADER_BYTES, Header};
@@ -201,7 +202,7 @@ pub(crate) fn await_end(copies: &[Process], deadline: Instant) {
 fn has_room(processes: &[Process]) -> std::result::Result<(), String> {
     let read = |pid: u32, name: &str| {
         let path = format!("/proc/{pid}/{name}");
-        fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
+        proc::text(&path).map_err(|error| format!("{path}: {error}"))
     };
     let mut tasks = 0;
     let mut least = u64::MAX;

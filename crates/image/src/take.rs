@@ -27,6 +27,7 @@ use crate::copied::{self, Copied, Page};
 use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::word;
+use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
 use crate::raw::Raw;
@@ -56,6 +57,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The limit of open files, in the kernel's order.
 const NOFILE: usize = libc::RLIMIT_NOFILE as usize;
+
+/// Which of a mapping's pages were written is asked before it is known whether processes fork, if it is so large; of others while they do.
+const MUCH_BYTES: u64 = 4 << 20;
 
 /// The size of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,17 +256,28 @@ impl Source<'_> {
         let (private, spared) = match self.numbers.filter(|_| before.is_none()) {
             Some(_) => (Found::Not(mappings), Some(Vec::new())),
             None => {
-                let found = image.all_private(processes, mappings, &stand)?;
-                let spared = image.spared(processes, &found, self.forks);
+                // What is much decides nearly always.
+                let is_much = |mapping: &Mapping| mapping.end - mapping.start >= MUCH_BYTES;
+                let mut found = image.all_private(processes, mappings, &stand, is_much)?;
+                let mut spared = image.spared(processes, &found, self.forks);
+                if spared.is_none() {
+                    found = image.ask_all(processes, found, &stand, false)?;
+                    spared = image.spared(processes, &found, self.forks);
+                }
                 (Found::Is(found), spared)
             }
         };
-        // They fork while what they share is read; what the kernel tells about a process's memory waits for that.
+        // They fork while the rest is asked, and what they share is read.
         let pages = spared.iter().flatten().map(|one| one.pages).sum();
         let asked = self.numbers.zip(spared);
         let asked =
             asked.map(|(numbers, spared)| StandIns::ask(self.arena, numbers, processes, &spared));
-        stand.forked = matches!(asked, Some(Ok(_)));
+        let forks = matches!(asked, Some(Ok(_)));
+        let private = match private {
+            Found::Is(found) => Found::Is(image.ask_all(processes, found, &stand, forks)?),
+            private => private,
+        };
+        stand.forked = forks;
         if stand.forked {
             image.spared = pages;
         }

@@ -4,6 +4,9 @@
 //! protection off and goes on; one call of `PAGEMAP_SCAN` tells which pages are protected still, and protects the others (Linux 6.7). It sees the kernel's own writes,
 //! too. A page that is protected was so since the image before, in this mapping: memory that is new, moved, or another process's is not, and counts as written.
 //!
+//! To tell of each page whether it is there takes ten times as long as to list those that are not protected. So these are listed first, and long rows that the image before has and that are
+//! not among them are passed over ([`passed`]).
+//!
 //! Shared memory is not read this way: who wrote it may be gone.
 
 use crate::before::Lookup;
@@ -14,6 +17,9 @@ use skein_arena::layout::WRITTEN_FD;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::sync::OnceLock;
 
 /// `UFFDIO_API` and `UFFDIO_REGISTER`: `_IOWR(0xaa, 0x3f, struct uffdio_api)`, `_IOWR(0xaa, 0, struct uffdio_register)`.
 const API_CALL: libc::Ioctl = 0xc018_aa3f;
@@ -27,7 +33,8 @@ const MODE_WP: u64 = 2;
 /// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
 const SCAN_CALL: libc::Ioctl = 0xc060_6610;
 /// `PM_SCAN_WP_MATCHING`, `PM_SCAN_CHECK_WPASYNC`.
-const PROTECT_AND_CHECK: u64 = 1 | 2;
+const PROTECT: u64 = 1;
+const CHECK: u64 = 2;
 /// `PAGE_IS_` bits.
 const WRITTEN: u64 = 1 << 1;
 const FILE: u64 = 1 << 2;
@@ -36,6 +43,14 @@ const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 /// Regions per call.
 const REGIONS: usize = 1024;
+/// Shorter rows are not worth a call to pass them over.
+const MIN_PASSED: u64 = 512 * PAGE_BYTES;
+/// What one of the processor's page tables has entries for.
+const TABLE_BYTES: u64 = 2 << 20;
+/// `UFFD_USER_MODE_ONLY`.
+const USER_MODE_ONLY: i32 = 1;
+/// In `/proc/PID/pagemap`: the page is there, or swapped out.
+const IN_TABLE: u64 = 1 << 63 | 1 << 62;
 
 /// `struct page_region`.
 #[repr(C)]
@@ -62,6 +77,27 @@ struct Scan {
     mask: u64,
     any_of: u64,
     returned: u64,
+}
+
+impl Scan {
+    /// From one address to another; what is found goes to `regions`.
+    fn of(start: u64, end: u64, regions: &mut [Region]) -> Self {
+        Self {
+            size: size_of::<Self>() as u64,
+            start,
+            end,
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
+            regions_len: regions.len() as u64,
+            ..Self::default()
+        }
+    }
+
+    /// The number of regions found; `None`: the kernel does not tell.
+    fn call(&mut self, pagemap: &File) -> Option<usize> {
+        // SAFETY: the structure as the kernel reads and writes it, with room for as many regions as it says.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, ptr::from_mut(self)) };
+        usize::try_from(found).ok()
+    }
 }
 
 /// Where the next call begins. The kernel walks in pieces of 512 regions, and where the last piece is not full it says where the one before ended: from there on it would tell all once
@@ -111,11 +147,15 @@ impl Watch {
         let pidfd = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, process.host_pid, 0) })?;
         // SAFETY: takes no pointers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), WRITTEN_FD, 0) };
-        let watch = Self(owned(fd)?);
+        Some(Self::with(owned(fd)?))
+    }
+
+    /// With a process's userfaultfd.
+    fn with(fd: OwnedFd) -> Self {
         let mut api = [API, WP_ASYNC, 0];
         // SAFETY: the structure as the kernel reads and writes it. An error says that it was done before, or is not known; then registering fails.
-        unsafe { libc::ioctl(watch.0.as_raw_fd(), API_CALL, api.as_mut_ptr()) };
-        Some(watch)
+        unsafe { libc::ioctl(fd.as_raw_fd(), API_CALL, api.as_mut_ptr()) };
+        Self(fd)
     }
 
     /// Begins to watch a mapping. Pages that moved here, or whose mapping the kernel has ceased to watch, may bear an old mark of their protection, which would say for ever
@@ -134,26 +174,20 @@ impl Watch {
 
     /// Whether a mapping has any page of the process's own: servers reserve terabytes that they never use, which need not be watched.
     fn has_pages(pagemap: &File, mapping: &Mapping, of_file: u64) -> bool {
-        let mut region = Region::default();
+        let mut region = [Region::default()];
         let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start: mapping.start,
-            end: mapping.end,
-            regions: (&raw mut region).expose_provenance() as u64,
-            regions_len: 1,
             max_pages: 1,
             inverted: of_file,
             mask: of_file,
             any_of: PRESENT | SWAPPED,
             returned: PRESENT,
-            ..Scan::default()
+            ..Scan::of(mapping.start, mapping.end, &mut region)
         };
-        // SAFETY: the structure as the kernel reads and writes it, with room for one region.
-        unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, &raw mut scan) != 0 }
+        scan.call(pagemap) != Some(0)
     }
 
     /// Calls `each` for the pages of a private mapping that are the process's own, in order, and protects them. False: this kernel cannot, and `each` may have been
-    /// called for some.
+    /// called for some. `before`: what the image before has, when the process stands as it did for that.
     ///
     /// # Errors
     /// An error of `each`.
@@ -161,35 +195,41 @@ impl Watch {
         &self,
         pagemap: &File,
         mapping: &Mapping,
+        before: &mut Lookup<'_>,
         mut each: impl FnMut(Row) -> Result<(), E>,
     ) -> Result<bool, E> {
         // To look whether a page is the file's costs a look at the page.
         let of_file = if mapping.is_of_file() { FILE } else { 0 };
-        if !Self::has_pages(pagemap, mapping, of_file) {
-            return Ok(true);
-        }
         let mut regions = vec![Region::default(); REGIONS];
         let mut is_new = false;
         let mut at = mapping.start;
+        let passed = passed(pagemap, mapping, before, &mut regions);
+        let mut passed = passed.into_iter().peekable();
         while at < mapping.end {
+            let end = match passed.peek() {
+                Some(row) if row.start == at => {
+                    at = row.end;
+                    each(*row)?;
+                    passed.next();
+                    continue;
+                }
+                Some(row) => row.start,
+                None => mapping.end,
+            };
             let mut scan = Scan {
-                size: size_of::<Scan>() as u64,
-                flags: PROTECT_AND_CHECK,
-                start: at,
-                end: mapping.end,
-                regions: regions.as_mut_ptr().expose_provenance() as u64,
-                regions_len: REGIONS as u64,
+                flags: PROTECT | CHECK,
                 // Pages of the file itself are not the process's own.
                 inverted: of_file,
                 mask: of_file,
                 any_of: PRESENT | SWAPPED,
                 returned: WRITTEN | SWAPPED | ZERO,
-                ..Scan::default()
+                ..Scan::of(at, end, &mut regions)
             };
-            // SAFETY: the structure as the kernel reads and writes it, with room for as many regions as it says.
-            let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, &raw mut scan) };
-            let Ok(found) = usize::try_from(found) else {
+            let Some(found) = scan.call(pagemap) else {
                 let is_unknown = io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
+                if is_unknown && !Self::has_pages(pagemap, mapping, of_file) {
+                    return Ok(true);
+                }
                 if is_new || !is_unknown || self.register(mapping.start, mapping.end).is_err() {
                     return Ok(false);
                 }
@@ -214,6 +254,154 @@ impl Watch {
     }
 }
 
+/// Long rows of a watched mapping that are as the image `before` has them, in order: they are protected, and their pages are there.
+///
+/// The kernel lists what is not protected, pages that are gone included. It drops page tables in which nothing is left, and some kernels tell nothing of those ([`lists_holes`]): there one page
+/// of each table is looked for. Of files nothing is passed over, since there a page that is gone may stay protected.
+fn passed(
+    pagemap: &File,
+    mapping: &Mapping,
+    before: &mut Lookup<'_>,
+    regions: &mut [Region],
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let is_short = mapping.end - mapping.start < MIN_PASSED;
+    if is_short || mapping.is_of_file() || before.next_row(mapping.start, mapping.end).is_none() {
+        return rows;
+    }
+    static LISTS_HOLES: OnceLock<bool> = OnceLock::new();
+    let is_certain = *LISTS_HOLES.get_or_init(|| lists_holes().unwrap_or(false));
+    let mut at = mapping.start;
+    let mut unprotected = mapping.start;
+    while at < mapping.end {
+        let mut scan = Scan {
+            flags: CHECK,
+            mask: WRITTEN,
+            returned: WRITTEN,
+            ..Scan::of(at, mapping.end, regions)
+        };
+        // It is not watched, or not all of it.
+        let Some(found) = scan.call(pagemap) else { return Vec::new() };
+        let found = &regions[..found.min(regions.len())];
+        for region in found {
+            pass(pagemap, is_certain, before, unprotected, region.start, &mut rows);
+            unprotected = region.end;
+        }
+        let next = behind(&scan, found);
+        if next <= at {
+            return Vec::new();
+        }
+        at = next;
+    }
+    pass(pagemap, is_certain, before, unprotected, mapping.end, &mut rows);
+    rows
+}
+
+/// Adds the long rows between two addresses that the image `before` has; unless it is certain that there are page tables, where these are.
+fn pass(
+    pagemap: &File,
+    is_certain: bool,
+    before: &mut Lookup<'_>,
+    from: u64,
+    to: u64,
+    rows: &mut Vec<Row>,
+) {
+    let mut at = from;
+    while let Some((start, end)) = before.next_row(at, to) {
+        at = end;
+        if end - start < MIN_PASSED {
+            continue;
+        }
+        if is_certain {
+            rows.push(Row { start, end, written: false });
+            continue;
+        }
+        let mut table = start;
+        while table < end {
+            let next = ((table / TABLE_BYTES + 1) * TABLE_BYTES).min(end);
+            let mut entry = [0; 8];
+            let read = pagemap.read_exact_at(&mut entry, table / PAGE_BYTES * 8);
+            if read.is_ok() && u64::from_ne_bytes(entry) & IN_TABLE != 0 {
+                match rows.last_mut().filter(|row| row.end == table) {
+                    Some(row) => row.end = next,
+                    None => rows.push(Row { start: table, end: next, written: false }),
+                }
+            }
+            table = next;
+        }
+    }
+}
+
+/// Whether this kernel lists pages as unprotected for which there is no page table: tried with memory of this process that nobody has used.
+fn lists_holes() -> io::Result<bool> {
+    // SAFETY: takes no pointers; for this process's own writes.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else knows.
+    let watch = Watch::with(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    // Where it begins and ends there may be a table for its neighbours.
+    let bytes = 3 * TABLE_BYTES as usize;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory of nothing.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, kind, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let start = memory.expose_provenance() as u64;
+    let table = (start / TABLE_BYTES + 1) * TABLE_BYTES;
+    let lists = || {
+        watch.register(start, start + bytes as u64)?;
+        let mut regions = [Region::default(); 1];
+        let mut scan = Scan {
+            flags: CHECK,
+            mask: WRITTEN,
+            returned: WRITTEN,
+            ..Scan::of(table, table + TABLE_BYTES, &mut regions)
+        };
+        let found = scan.call(&File::open("/proc/self/pagemap")?);
+        Ok(found == Some(1) && (regions[0].start, regions[0].end) == (table, table + TABLE_BYTES))
+    };
+    let lists = lists();
+    // SAFETY: the memory from above, which nobody refers to.
+    unsafe { libc::munmap(memory, bytes) };
+    lists
+}
+
+/// Whether short mappings among these, which are in order, have a page of the process's own. Others may have, too.
+pub(crate) fn may_have_pages(pagemap: &File, mappings: &[&Mapping]) -> Vec<bool> {
+    let is_short = |mapping: &Mapping| mapping.end - mapping.start < TABLE_BYTES;
+    // One call for all that lie together.
+    let are_near = |one: &&Mapping, next: &&Mapping| {
+        is_short(one) && is_short(next) && next.start.saturating_sub(one.end) < TABLE_BYTES
+    };
+    let mut regions = vec![Region::default(); REGIONS];
+    let mut all = Vec::with_capacity(mappings.len());
+    for near in mappings.chunk_by(are_near) {
+        let [first, .., last] = near else {
+            all.push(true);
+            continue;
+        };
+        let mut scan = Scan {
+            inverted: FILE,
+            mask: FILE,
+            any_of: PRESENT | SWAPPED,
+            returned: PRESENT,
+            ..Scan::of(first.start, last.end, &mut regions)
+        };
+        let found = scan.call(pagemap).map(|found| (&regions[..found], scan.walk_end));
+        all.extend(near.iter().map(|mapping| {
+            found.is_none_or(|(found, end)| {
+                let is_there =
+                    |region: &Region| region.start < mapping.end && mapping.start < region.end;
+                mapping.end > end || found.iter().any(is_there)
+            })
+        }));
+    }
+    all
+}
+
 /// The rows of a private mapping's own pages in a process that nobody watches; `None`: this kernel does not tell.
 pub(crate) fn present(pagemap: &File, mapping: &Mapping) -> Option<Vec<Row>> {
     let of_file = if mapping.is_of_file() { FILE } else { 0 };
@@ -222,20 +410,13 @@ pub(crate) fn present(pagemap: &File, mapping: &Mapping) -> Option<Vec<Row>> {
     let mut at = mapping.start;
     while at < mapping.end {
         let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start: at,
-            end: mapping.end,
-            regions: regions.as_mut_ptr().expose_provenance() as u64,
-            regions_len: REGIONS as u64,
             inverted: of_file,
             mask: of_file,
             any_of: PRESENT | SWAPPED,
             returned: ZERO,
-            ..Scan::default()
+            ..Scan::of(at, mapping.end, &mut regions)
         };
-        // SAFETY: the structure as the kernel reads and writes it, with room for as many regions as it says.
-        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN_CALL, &raw mut scan) };
-        let found = usize::try_from(found).ok()?;
+        let found = scan.call(pagemap)?;
         for Region { start, end, categories } in regions.iter().take(found).copied() {
             if categories & ZERO == 0 || mapping.is_of_file() {
                 rows.push(Row { start, end, written: true });
@@ -271,27 +452,5 @@ pub(crate) fn unless_noted(there: &[Row], noted: &[Row]) -> Vec<Row> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_copys_pages_are_those_before_where_its_origin_was_not_written() {
-        let row = |start, end, written| Row { start, end, written };
-        let there = [row(0, 10, true), row(20, 30, true), row(40, 50, true)];
-        let noted = [row(2, 4, false), row(4, 6, true), row(8, 22, false), row(29, 45, false)];
-        let found = unless_noted(&there, &noted);
-        let expected = [
-            row(0, 2, true),
-            row(2, 4, false),
-            row(4, 8, true),
-            row(8, 10, false),
-            row(20, 22, false),
-            row(22, 29, true),
-            row(29, 30, false),
-            row(40, 45, false),
-            row(45, 50, true),
-        ];
-        assert_eq!(found, expected);
-        assert_eq!(unless_noted(&there, &[]), there);
-    }
-}
+#[path = "written_tests.rs"]
+mod tests;

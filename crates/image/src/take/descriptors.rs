@@ -4,6 +4,7 @@ use super::objects::{Removed, mapped_id};
 use super::renamed::Renamed;
 use super::{FileId, Image, field, refused};
 use crate::maps::unnoticed;
+use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{ARENA_FD, RESTORE_FD};
@@ -64,7 +65,7 @@ impl Image<'_> {
         let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
         let name = name.to_string_lossy().into_owned();
         let path = format!("/proc/{}/fdinfo/{fd}", process.host_pid);
-        let info = fs::read_to_string(&path).map_err(MemoryError::read(&*path))?;
+        let info = proc::text(&path).map_err(MemoryError::read(&*path))?;
         let flags = i32::from_str_radix(field(&info, "flags:"), 8).unwrap_or(0);
         let found = Found { process, fd, name, info, flags };
         let description = self.of_descriptor(&found)?;

@@ -14,6 +14,7 @@ use skein_arena::layout::{
 };
 use skein_arena::restore::{self, advice, kind};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// A process with more private mappings than these forks with all its memory: the kernel bounds their number, 65,530 by default, and those that a copy does without are split.
@@ -34,6 +35,8 @@ enum Written {
     Rows(Vec<Row>),
     /// All that the process has written, as its page map tells.
     Mapped,
+    /// Not asked yet.
+    Unasked,
     /// Not known yet: the process has a stand-in.
     Later,
     /// They were copied while the server stood.
@@ -51,6 +54,12 @@ pub(super) enum Found {
 }
 
 impl Private {
+    /// The addresses of what was written, from and to, as far as that is known in rows.
+    fn written(&self) -> Vec<(u64, u64)> {
+        let Written::Rows(rows) = &self.pages else { return Vec::new() };
+        rows.iter().filter(|row| row.written).map(|row| (row.start, row.end)).collect()
+    }
+
     /// Copies what a fork does not.
     pub(super) fn hold_unforked(&mut self, process: &Process, stand: &Stand) -> Result<()> {
         if !self.mapping.is_unforked() || matches!(self.pages, Written::Here(_)) {
@@ -160,15 +169,62 @@ impl Image<'_> {
         Ok(found)
     }
 
-    /// The private memory of all processes.
+    /// The private memory of all processes; of what `is_now` is false for it is not asked yet.
     pub(super) fn all_private(
         &self,
         processes: &[Process],
         mappings: Vec<Mapped>,
         stand: &Stand,
+        is_now: fn(&Mapping) -> bool,
     ) -> Result<Vec<Vec<Private>>> {
         let all = processes.iter().zip(mappings);
-        all.map(|(process, mappings)| self.private_of(process, mappings, stand)).collect()
+        let all = all.map(|(process, mappings)| {
+            let mut found = Vec::with_capacity(mappings.len());
+            for (mapping, kind) in mappings {
+                let is_shared =
+                    matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
+                if is_shared || mapping.name.starts_with("[v") || !mapping.is_used {
+                    continue;
+                }
+                // The file is gone: what it held is the process's own from now on.
+                let is_all = kind == kind::ANONYMOUS && mapping.is_of_file();
+                let raw = is_all.then(|| {
+                    let pages = Pages::of(process)?;
+                    copied(|each| pages.all(&mapping, stand.deadline, each))
+                });
+                let pages = raw.transpose()?.map_or(Written::Unasked, Written::Here);
+                found.push(Private { mapping, pages });
+            }
+            self.ask(process, found, stand, is_now)
+        });
+        all.collect()
+    }
+
+    /// Asks about all that was not asked about yet. `fork`: the processes do so meanwhile, and write to their own stacks before and behind that: what the copies have of what was written,
+    /// they may have no more by the time from which the kernel notes that, so it is read again for the next image.
+    pub(super) fn ask_all(
+        &mut self,
+        processes: &[Process],
+        private: Vec<Vec<Private>>,
+        stand: &Stand,
+        fork: bool,
+    ) -> Result<Vec<Vec<Private>>> {
+        let mut all = Vec::with_capacity(private.len());
+        for (process, private) in processes.iter().zip(private) {
+            let known: BTreeSet<u64> = private
+                .iter()
+                .filter(|one| !matches!(one.pages, Written::Unasked))
+                .map(|one| one.mapping.start)
+                .collect();
+            let private = self.ask(process, private, stand, |_| true)?;
+            if fork {
+                let asked = private.iter().filter(|one| !known.contains(&one.mapping.start));
+                let written = asked.flat_map(Private::written).collect();
+                self.places.doubtful.insert(process.host_pid, written);
+            }
+            all.push(private);
+        }
+        Ok(all)
     }
 
     /// What stand-ins for these pages do without; `None`: there are to be none ([`Source::forks`](super::Source::forks)).
@@ -194,7 +250,7 @@ impl Image<'_> {
                         (read, pages) = (read + all, pages + all);
                         continue;
                     }
-                    Written::Later | Written::Here(_) => continue,
+                    Written::Unasked | Written::Later | Written::Here(_) => continue,
                 };
                 let mut unread =
                     Unread { of: process.pid, has_room, row: None, long: &mut all, forks };
@@ -224,45 +280,60 @@ impl Image<'_> {
     }
 
     /// Which of their pages are the process's own; from now on the kernel notes writes to them.
-    fn private_of(
+    fn ask(
         &self,
         process: &Process,
-        mappings: Mapped,
+        private: Vec<Private>,
         stand: &Stand,
+        is_now: fn(&Mapping) -> bool,
     ) -> Result<Vec<Private>> {
+        let is_asked =
+            |one: &Private| matches!(one.pages, Written::Unasked) && is_now(&one.mapping);
+        let asked: Vec<&Mapping> =
+            private.iter().filter(|one| is_asked(one)).map(|one| &one.mapping).collect();
+        if asked.is_empty() {
+            return Ok(private);
+        }
         let pages = Pages::of(process)?;
         let watch = Watch::of(process).filter(|_| self.watches);
-        let mut private = Vec::new();
-        for (mapping, kind) in mappings {
-            let is_shared = matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
-            if is_shared || mapping.name.starts_with("[v") || !mapping.is_used {
+        let before = self.before.map(|before| before.process(process.host_pid));
+        let mut before = before.unwrap_or_default();
+        let may_be_there = match watch {
+            Some(_) => pages.may_be_in(&asked),
+            None => vec![true; asked.len()],
+        };
+        let mut may_be_there = may_be_there.into_iter();
+        let mut known = Vec::with_capacity(private.len());
+        for one in private {
+            if !is_asked(&one) {
+                known.push(one);
                 continue;
             }
-            // The file is gone: what it held is the process's own from now on.
-            let is_all = kind == kind::ANONYMOUS && mapping.is_of_file();
-            if is_all || stand.forked && mapping.is_unforked() {
-                let raw = copied(|each| match is_all {
-                    true => pages.all(&mapping, stand.deadline, each),
-                    false => pages.private(&mapping, stand.deadline, each),
-                })?;
-                private.push(Private { mapping, pages: Written::Here(raw) });
+            let mapping = one.mapping;
+            if !may_be_there.next().expect("as many as were asked about") {
                 continue;
             }
-            if stand.forked {
-                private.push(Private { mapping, pages: Written::Later });
-                continue;
-            }
-            let Some(watch) = &watch else {
-                private.push(Private { mapping, pages: Written::Mapped });
-                continue;
+            let written = match &watch {
+                _ if stand.forked && mapping.is_unforked() => {
+                    let private = |each: &mut dyn FnMut(u64, &[u8]) -> Result<()>| {
+                        pages.private(&mapping, stand.deadline, each)
+                    };
+                    Written::Here(copied(private)?)
+                }
+                _ if stand.forked => Written::Later,
+                None => Written::Mapped,
+                Some(watch) => {
+                    let (rows, all) = pages.rows(&mapping, watch, &mut before, stand.deadline)?;
+                    let start = rows.last().map_or(mapping.start, |row| row.end);
+                    let rest = (!all).then(|| Mapping { start, ..mapping.clone() });
+                    known.push(Private { mapping, pages: Written::Rows(rows) });
+                    known.extend(rest.map(|mapping| Private { mapping, pages: Written::Mapped }));
+                    continue;
+                }
             };
-            let (rows, all) = pages.rows(&mapping, watch, stand.deadline)?;
-            let start = rows.last().map_or(mapping.start, |row| row.end);
-            let rest = (!all).then(|| Mapping { start, ..mapping.clone() });
-            private.push(Private { mapping, pages: Written::Rows(rows) });
-            private.extend(rest.map(|mapping| Private { mapping, pages: Written::Mapped }));
+            known.push(Private { mapping, pages: written });
         }
-        Ok(private)
+        Ok(known)
     }
 
     /// The pages of all processes, read from their copies, if there are some.
@@ -297,7 +368,7 @@ impl Image<'_> {
         let mut before = before.map_or_else(Lookup::default, |b| b.process(process.host_pid));
         for Private { mapping, pages: written } in &private {
             match written {
-                Written::Later => unreachable!("it is known by now"),
+                Written::Unasked | Written::Later => unreachable!("it is known by now"),
                 Written::Here(raw) => {
                     for (at, page) in raw.each() {
                         self.compared(at, page, Some(&mut before))?;
@@ -338,7 +409,9 @@ impl Image<'_> {
                 continue;
             }
             let noted = match &origin {
-                Some((origin, watch)) => origin.rows(mapping, watch, deadline)?.0,
+                Some((origin, watch)) => {
+                    origin.rows(mapping, watch, &mut Lookup::default(), deadline)?.0
+                }
                 None => Vec::new(),
             };
             let written = noted.iter().filter(|row| row.written);

@@ -4,6 +4,7 @@
 //! written over the strings, then others of the same length do.
 
 use super::{Image, refused};
+use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::restore::{self, FIRST_PROGRAM, Program};
@@ -35,7 +36,7 @@ impl Given {
         let path = format!("/proc/{}/exe", process.host_pid);
         let exe = fs::read_link(&path).map_err(MemoryError::read(path))?;
         let path = format!("/proc/{}/stat", process.host_pid);
-        let stat = fs::read_to_string(&path).map_err(MemoryError::read(&*path))?;
+        let stat = proc::text(&path).map_err(MemoryError::read(&*path))?;
         let [stack, a, b, c, d] = addresses(&stat).ok_or_else(|| malformed(path))?;
         let exe = exe.to_string_lossy().into_owned();
         Ok(Self { exe, stack, arguments: [a, b], environment: [c, d] })
@@ -166,7 +167,7 @@ impl Image<'_> {
                 .map(|word| u64::from_ne_bytes(word.try_into().expect("8")))
                 .collect()
         };
-        let vector = fs::read(format!("/proc/{}/auxv", process.host_pid))
+        let vector = proc::read(format!("/proc/{}/auxv", process.host_pid))
             .map_err(MemoryError::read("auxv"))?;
         let vector = words(&vector);
         let vector_bytes = WORD * vector.len() as u64;

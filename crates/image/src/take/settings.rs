@@ -1,6 +1,7 @@
 //! What a process has told the kernel about itself: its users, groups and capabilities, its limits, its directories, its name.
 
 use super::{Image, field, refused};
+use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::restore::{self, Credentials, LIMITS, NO_NAME};
@@ -16,7 +17,7 @@ impl Ids {
     fn of(process: &Process) -> Result<Self> {
         let map = |name: &str| {
             let path = format!("/proc/{}/{name}", process.host_pid);
-            let text = fs::read_to_string(&path).map_err(MemoryError::read(path))?;
+            let text = proc::text(&path).map_err(MemoryError::read(path))?;
             Ok(parse_map(&text))
         };
         Ok(Self { users: map("uid_map")?, groups: map("gid_map")? })
@@ -109,7 +110,7 @@ impl Image<'_> {
         found: &mut restore::Process,
     ) -> Result<()> {
         let of = |process: &Process, name: &str| format!("/proc/{}/{name}", process.host_pid);
-        let read = |path: String| fs::read_to_string(&path).map_err(MemoryError::read(path));
+        let read = |path: String| proc::text(&path).map_err(MemoryError::read(path));
         let link = |name| {
             let path = of(process, name);
             let link = fs::read_link(&path).map_err(MemoryError::read(path))?;
@@ -139,7 +140,7 @@ impl Image<'_> {
         found.limits =
             parse_limits(&read(of(process, "limits"))?).ok_or_else(|| wrong("limits"))?;
         let title =
-            fs::read(of(process, "comm")).map_err(MemoryError::read(of(process, "comm")))?;
+            proc::read(of(process, "comm")).map_err(MemoryError::read(of(process, "comm")))?;
         let title = title.strip_suffix(b"\n").unwrap_or(&title);
         let len = title.len().min(found.title.len() - 1);
         found.title[..len].copy_from_slice(&title[..len]);

@@ -61,7 +61,9 @@ impl Standing<'_> {
     /// Finds out, or copies, what later nobody has.
     pub(super) fn hold_private(&mut self, private: Found, stand: &Stand) -> Result<()> {
         self.private = match private {
-            Found::Not(mappings) => self.image.all_private(&self.processes, mappings, stand)?,
+            Found::Not(mappings) => {
+                self.image.all_private(&self.processes, mappings, stand, |_| true)?
+            }
             Found::Is(mut private) => {
                 if stand.forked {
                     for (process, private) in self.processes.iter().zip(&mut private) {
