@@ -18,7 +18,9 @@ use skein_replica::config::NoKind;
 use skein_replica::outgoing::{NoRule, Rule};
 
 pub use base::{BaseArgs, BaseListArgs, BaseTask};
-pub use checkpoint::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
+pub use checkpoint::{
+    CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, ImportArgs, LsArgs, RmArgs,
+};
 pub use members::{JoinArgs, MembersArgs, MembersTask};
 pub use upgrade::UpgradeArgs;
 

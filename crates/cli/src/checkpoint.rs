@@ -1,9 +1,11 @@
 //! `skein checkpoint`: images of the server, which replicas continue from when they start.
 //!
-//! Nodes take and remove images; this asks them. Only `export` reads a file itself: that of a node of this machine.
+//! Nodes take and remove images; this asks them. Only `export` reads a file itself: that of a node of this machine; `import` runs a cluster.
 //!
 //! Exit codes: 0 done; 2 it cannot be done, or told; 3 no such cluster. `verify`: 1 when an image is not whole.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,11 +17,13 @@ use skein_node::status::{ImageStatus, ImagesListed};
 use skein_replica::replica::Checkpointed;
 
 use crate::admin::{self, AdminError};
-use crate::args::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
+use crate::args::{
+    CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, ImportArgs, LsArgs, RmArgs, RunArgs,
+};
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, NodeFiles, State};
 use crate::output;
-use crate::run::poll;
+use crate::run::{self, poll};
 use crate::status::state_of;
 use crate::words::{bytes, number};
 
@@ -31,14 +35,31 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 const EXIT_DAMAGED: u8 = 1;
 
 /// Does the task; answers the exit code.
-pub fn checkpoint(args: &CheckpointArgs) -> Result<u8, Failure> {
+pub fn checkpoint(args: &CheckpointArgs, words: &[OsString]) -> Result<u8, Failure> {
     match &args.task {
         CheckpointTask::Create(args) => create(args),
         CheckpointTask::Ls(args) => ls(args),
         CheckpointTask::Rm(args) => rm(args),
         CheckpointTask::Verify(args) => verify(args),
         CheckpointTask::Export(args) => export_newest(args),
+        CheckpointTask::Import(args) => import(args, words),
     }
+}
+
+/// Runs a cluster that begins with an export; `words` are the command's.
+fn import(args: &ImportArgs, words: &[OsString]) -> Result<u8, Failure> {
+    let refused = |what: &Path, why: &str, fix: &str| {
+        Failure::new(what.display().to_string(), why, fix).with_code(EXIT_USAGE)
+    };
+    if let Some(other) = &args.run.import {
+        return Err(refused(other, "a cluster begins with one file", "leave out --import"));
+    }
+    if args.file.is_dir() {
+        let fix = "'skein run --import DIR' begins a cluster with files";
+        return Err(refused(&args.file, "it is a directory, not what was exported", fix));
+    }
+    let run = RunArgs { import: Some(args.file.clone()), ..args.run.clone() };
+    Ok(run::run(&run, words, 3))
 }
 
 fn state(name: Option<&str>) -> Result<State, Failure> {

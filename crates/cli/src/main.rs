@@ -61,7 +61,7 @@ fn dispatch(words: &[OsString]) -> u8 {
         }
     };
     let result = match &cli.command {
-        Command::Run(args) => Ok(run::run(args, words)),
+        Command::Run(args) => Ok(run::run(args, words, 2)),
         Command::Found(args) => rejoin::found(args),
         Command::Node(args) => node::node(args),
         Command::Rejoin(args) => rejoin::rejoin(args),
@@ -72,7 +72,7 @@ fn dispatch(words: &[OsString]) -> u8 {
         Command::Status(args) => status::status(args),
         Command::Files(args) => files::files(args),
         Command::Verify(args) => verify::verify(args),
-        Command::Checkpoint(args) => checkpoint::checkpoint(args),
+        Command::Checkpoint(args) => checkpoint::checkpoint(args, words),
         Command::Base(args) => base::base(args),
         Command::Logs(args) => logs::logs(args),
         Command::Signal(args) => signal::signal(args),

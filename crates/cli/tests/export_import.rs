@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::cluster::free_port;
+use common::cluster::{Cluster, free_port};
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, assert_line, wait_for};
@@ -286,6 +287,44 @@ fn an_exported_image_goes_on_as_a_new_cluster() {
     bytes.truncate(middle);
     fs::write(&broken, &bytes).unwrap();
     assert_line(&run(&broken, port), 125, &["broken.image", "too early"]);
+}
+
+#[test]
+fn a_cluster_is_moved_by_export_and_import() {
+    let real = redis(Place::new(), &["--replicas", "1"]);
+    set(&real, 0..300);
+    let taken = checkpoint(&real, &["create"]);
+    assert_eq!(taken.status.code(), Some(0), "{taken:?}");
+    let moved = real.cluster.place.path("moved");
+    export_image(&real, moved.to_str().unwrap());
+    let port = real.port();
+    let place = stopped(real);
+    fs::rename(place.path("data"), place.path("old")).unwrap();
+    let server = words(&place.path("redis"), port);
+    let import = |place: &Place, words: &[&OsStr]| {
+        let mut command = place.skein_with_runtime();
+        command.current_dir(place.dir.path()).args(["checkpoint", "import", "--name", "t"]);
+        command.args(["--data", &place.data()]).args(words).arg("--").args(&server);
+        command
+    };
+    let refused = |words: &[&OsStr], code: i32, parts: &[&str]| {
+        assert_line(&import(&place, words).output().unwrap(), code, parts);
+        assert!(!place.path("data/cluster.json").exists());
+    };
+    let (old, missing) = (place.path("old"), place.path("missing"));
+    refused(&[old.as_os_str()], 2, &["old", "directory", "skein run --import"]);
+    refused(&[moved.as_os_str(), OsStr::new("--import"), old.as_os_str()], 2, &["leave out"]);
+    refused(&[missing.as_os_str()], 125, &["missing", "No such file"]);
+    refused(&[OsStr::new("--detach"), missing.as_os_str()], 125, &["missing", "No such file"]);
+
+    let mut command = import(&place, &[moved.as_os_str()]);
+    let cluster = Cluster::spawn(place, port, &mut command);
+    cluster.wait_ready();
+    assert_keys(port, 299);
+    let real = Real::around(cluster);
+    assert_eq!(connect(port).say("GET key:301"), Reply::Nil, "it was set behind the image");
+    set(&real, 1000..1100);
+    real.wait_agreed();
 }
 
 #[test]

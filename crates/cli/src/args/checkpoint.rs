@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::parse_name;
+use super::{RunArgs, parse_name};
 
 /// Arguments of `skein checkpoint`.
 #[derive(Args, Clone, Debug)]
@@ -25,8 +25,10 @@ pub enum CheckpointTask {
     Rm(RmArgs),
     /// Read all images completely (exit: 0 all are whole, 1 some are not, 2 cannot tell, 3 not running)
     Verify(LsArgs),
-    /// Copy the newest image into a new file, with which 'skein run --import FILE' begins a cluster
+    /// Copy the newest image into a new file, with which a cluster begins: 'skein checkpoint import FILE'
     Export(ExportArgs),
+    /// Begin a new cluster with the file of an export, on this host: its server goes on from there. As 'skein run --import FILE', with the same options
+    Import(Box<ImportArgs>),
 }
 
 /// Arguments of `skein checkpoint create`.
@@ -66,6 +68,18 @@ pub struct RmArgs {
     /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
+}
+
+/// Arguments of `skein checkpoint import`.
+#[derive(Args, Clone, Debug)]
+#[command(mut_arg("import", |arg| arg.hide(true)))]
+pub struct ImportArgs {
+    /// What 'skein checkpoint export' wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How the cluster runs.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// Arguments of `skein checkpoint export`.

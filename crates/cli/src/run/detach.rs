@@ -13,12 +13,13 @@ use crate::run::voice::DONE;
 /// The descriptor on which the background process reports.
 const REPORT_FD: i32 = 3;
 
-/// Starts the background process and waits for its report; answers the exit code.
-pub fn start(args: &[std::ffi::OsString]) -> Result<u8, Failure> {
+/// Starts the background process and waits for its report; answers the exit code. The first `named` words name this program and its task.
+pub fn start(words: &[std::ffi::OsString], named: usize) -> Result<u8, Failure> {
     let fail = |error: io::Error| Failure::new("background process", error, "");
     let (mut reader, writer) = io::pipe().map_err(fail)?;
     let mut command = Command::new(std::env::current_exe().map_err(fail)?);
-    command.arg("run").arg("--report-fd").arg(REPORT_FD.to_string()).args(&args[2..]);
+    let (named, rest) = words.split_at(named);
+    command.args(&named[1..]).arg("--report-fd").arg(REPORT_FD.to_string()).args(rest);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let fd = writer.as_raw_fd();
     // SAFETY: between fork and exec only `setsid`, `dup2` and `fcntl` are called, plain system calls; `fd` stays open in

@@ -53,10 +53,10 @@ enum Event {
     Published(Published),
 }
 
-/// Runs the cluster; answers the exit code.
-pub fn run(args: &RunArgs, words: &[OsString]) -> u8 {
+/// Runs the cluster; answers the exit code. The first `named` of the `words` name this program and its task.
+pub fn run(args: &RunArgs, words: &[OsString], named: usize) -> u8 {
     if args.detach && args.report_fd.is_none() {
-        return detach::start(words).unwrap_or_else(|failure| {
+        return detach::start(words, named).unwrap_or_else(|failure| {
             eprintln!("{failure}");
             EXIT_SKEIN
         });
