@@ -10,17 +10,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Bound;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::{AccessFlags, Whence, faccessat, lseek};
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed::{self, Agreed};
 
@@ -207,18 +208,34 @@ pub fn can_be_stacked(dir: &Path) -> bool {
     found.is_ok_and(|fs| fs.filesystem_type() != nix::sys::statfs::OVERLAYFS_SUPER_MAGIC)
 }
 
-/// A new file with the contents of another: shared with it where the file system can.
+/// A new file with the contents of another: shared with it where the file system can; otherwise holes stay holes.
 ///
 /// # Errors
 /// It exists, or cannot be written.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     // Reading must not change the time of access, in which another name of the file may have attributes.
-    let mut from = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(from)?;
-    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-    if !clone_contents(&from, &to) {
-        io::copy(&mut from, &mut to)?;
+    let from = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(from)?;
+    let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    if clone_contents(&from, &to) { Ok(()) } else { copy_data(&from, &to) }
+}
+
+fn copy_data(mut from: &File, mut to: &File) -> io::Result<()> {
+    let len = from.metadata()?.len();
+    let mut at = 0;
+    while at < len {
+        let data = match lseek(from, at.cast_signed(), Whence::SeekData) {
+            Ok(data) => data.cast_unsigned(),
+            Err(Errno::ENXIO) => break,
+            Err(_) => at,
+        };
+        let hole = lseek(from, data.cast_signed(), Whence::SeekHole);
+        let end = hole.map_or(len, i64::cast_unsigned);
+        from.seek(SeekFrom::Start(data))?;
+        to.seek(SeekFrom::Start(data))?;
+        io::copy(&mut from.take(end - data), &mut to)?;
+        at = end;
     }
-    Ok(())
+    to.set_len(len)
 }
 
 /// Makes an empty file share all contents of another; false where the file system cannot.
@@ -262,4 +279,34 @@ pub(super) fn escaped(path: &Path) -> Vec<u8> {
         out.push(*byte);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_copy_has_the_holes_of_its_original() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let file = File::create(&from).unwrap();
+        for at in [0, 3 << 20, 9 << 20] {
+            file.write_all_at(b"data", at).unwrap();
+        }
+        file.set_len(32 << 20).unwrap();
+        let new = File::create(dir.path().join("plain")).unwrap();
+        copy_data(&File::open(&from).unwrap(), &new).unwrap();
+        copy(&from, &to).unwrap();
+        let original = fs::read(&from).unwrap();
+        for name in ["plain", "to"] {
+            let path = dir.path().join(name);
+            assert!(fs::read(&path).unwrap() == original, "{name}");
+            let blocks = fs::metadata(&path).unwrap().blocks();
+            assert!(blocks * 512 < 1 << 20, "{name}: {blocks} blocks");
+        }
+        File::create(dir.path().join("none")).unwrap();
+        copy(&dir.path().join("none"), &dir.path().join("nothing")).unwrap();
+        assert_eq!(fs::read(dir.path().join("nothing")).unwrap(), b"");
+    }
 }
