@@ -330,6 +330,8 @@ pub trait Images {
 pub trait Observer {
     /// An entry is committed, and handed out for the first time in this life.
     fn committed(&mut self, _entry: &LogEntry) {}
+    /// The log has forgotten all up to this entry; where it is on disk, that is not durable yet.
+    fn forgot(&mut self, _index: LogIndex) {}
     /// This replica leads from now on.
     fn leads(&mut self, _term: Term) {}
 }

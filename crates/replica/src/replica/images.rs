@@ -543,6 +543,7 @@ impl<E: Environment> Replica<E> {
             && let Some(base) = self.consensus.compact(oldest.index(), 0)
         {
             tracing::info!(event = "log_forgot", index = base.index.0);
+            self.env.forgot(base.index);
         }
     }
 
