@@ -35,6 +35,8 @@ const IMAGE: &str = "image";
 /// `ustar` in a tar's first header.
 const MAGIC_AT: u64 = 257;
 const MAGIC: &[u8] = b"ustar";
+/// So often an export is begun.
+const TRIES: u32 = 3;
 /// A longer index is not taken: 64 MiB.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
@@ -69,7 +71,7 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
     let _ = fs::remove_file(&whole);
     let written = (|| {
         crate::images::export(image, &whole)?;
-        let bytes = write(&whole, data_dir, &part).map_err(failed(&part))?;
+        let bytes = write_patiently(&whole, data_dir, &part).map_err(failed(&part))?;
         durable::rename(&part, to).map_err(failed(to))?;
         Ok(bytes)
     })();
@@ -77,6 +79,17 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
     let _ = fs::remove_file(&whole);
     let _ = fs::remove_file(&part);
     written
+}
+
+/// A node that runs may remove what no edition needs any more, between a look at the indexes and one at the contents.
+fn write_patiently(image: &Path, data_dir: &Path, part: &Path) -> io::Result<u64> {
+    let mut tries = 1;
+    loop {
+        match write(image, data_dir, part) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
+            written => return written,
+        }
+    }
 }
 
 fn write(image: &Path, data_dir: &Path, part: &Path) -> io::Result<u64> {
