@@ -2,11 +2,12 @@
 //! late at its founding, or has lost its directory, needs nothing of its host. Also serves
 //! others.
 //!
-//! What comes is checked: an index leads nowhere out of the base, and contents have their digests. They are kept one by one, so a broken transfer goes on
+//! What comes is checked: an index leads nowhere out of the base, and contents have their digests. They are kept one by one, and each as far as it came, so a broken transfer goes on
 //! where it ended.
 
-use super::index::Index;
-use super::store::Digest;
+use super::contents::next_data;
+use super::index::{Contents, Index};
+use super::store::{Digest, Hold, LARGE_BYTES};
 use super::wire::{Answer, Question, What};
 use super::{Base, failed};
 use crate::begin;
@@ -46,6 +47,7 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let lost = base.lost()?;
+        save_notes(&base);
         // The runtime is pinned before anybody can be asked.
         let is_new = base.index().program.is_none();
         if lost.is_empty() && !is_new {
@@ -61,16 +63,43 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     }
 }
 
+/// What was read is noted, so that the next start need not read it.
+fn save_notes(base: &Base) {
+    if let Err(error) = base.objects.save_notes() {
+        tracing::warn!(event = "base_unwritten", %error, "the next start reads more contents");
+    }
+}
+
+/// Gets contents that were found damaged beside a running server; it sees them when it starts again. False: no other replica that can be reached has them, or others are
+/// being got.
+///
+/// # Errors
+/// They cannot be written.
+pub(super) fn mend(base: &Base, lost: BTreeMap<Digest, (PathBuf, u64)>) -> Result<bool, NodeError> {
+    match (base.node(), base.objects.try_making()) {
+        (Some(config), Some(_making)) => Ok(ask_all(config, base, What::Index, lost)? == Came::All),
+        _ => Ok(false),
+    }
+}
+
 /// The base of an edition of the server, with what it lacked. `main`: the node's own.
 ///
 /// # Errors
 /// It cannot be had from another replica, or not be written.
 pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
-    let _alone = main.objects.alone();
+    let _all = main.objects.keep_all();
+    // Another one may be on its way for long.
+    let base = main.of_edition(digest)?;
+    if !base.is_empty() && base.lost()?.is_empty() {
+        save_notes(&base);
+        return Ok(base);
+    }
+    let _making = main.objects.making();
     let until = Instant::now() + PATIENCE;
     loop {
         let base = main.of_edition(digest)?;
         let lost = base.lost()?;
+        save_notes(&base);
         if lost.is_empty() && !base.is_empty() {
             return Ok(base);
         }
@@ -152,7 +181,22 @@ fn ask_all(
     let rate = config.checkpoint.fetch_bytes_per_s;
     for (peer, address) in base.others(config) {
         let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
-        let filled = connected.and_then(|wire| Fetch { wire, base, rate, index }.all(&mut lost));
+        let fetch = |wire, knows_holes| Fetch { wire, base, rate, index, knows_holes };
+        let filled = connected.and_then(|wire| fetch(wire, true).all(&mut lost));
+        // One of an earlier version ends the connection when it is asked for data behind holes.
+        let filled = match filled {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                let again =
+                    Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
+                again.and_then(|wire| fetch(wire, false).all(&mut lost))
+            }
+            filled => filled,
+        };
         match filled {
             Ok(0) => came = Came::Nothing,
             Ok(bytes) => {
@@ -177,6 +221,8 @@ struct Fetch<'a> {
     rate: u64,
     /// The index that is wanted.
     index: What,
+    /// The other side can be asked for the next data.
+    knows_holes: bool,
 }
 
 impl Fetch<'_> {
@@ -197,8 +243,12 @@ impl Fetch<'_> {
         if index.program.is_none() {
             return Ok(0);
         }
-        for (digest, size) in index.contents() {
-            if !self.base.objects.has(digest, size) {
+        for Contents { path, digest, size, .. } in index.kept_once() {
+            if self.base.objects.has(digest, size) {
+                continue;
+            }
+            // A large file is seldom another one here, and need not travel then.
+            if size <= LARGE_BYTES || !self.base.comes_from_host(path, digest, size) {
                 bytes += self.contents(digest, size)?;
             }
         }
@@ -209,60 +259,74 @@ impl Fetch<'_> {
         Ok(bytes.max(1))
     }
 
-    /// Contents become a file of the store.
+    /// Contents become a file of the store. What an earlier try has got need not come again.
     fn contents(&mut self, digest: Digest, size: u64) -> io::Result<u64> {
         self.base.objects.make_dir()?;
-        let (part, file) = self.base.objects.begin()?;
-        let mut came = 0;
-        let kept = self.parts(What::Contents(digest), size, &mut |bytes| {
-            file.write_all_at(bytes, came)?;
-            came += bytes.len() as u64;
-            Ok(())
-        });
-        let kept = kept.and_then(|()| {
-            if came != size || super::store::digest_of(&part)? != (digest, size) {
-                return Err(io::Error::other("contents came that are not those of the digest"));
+        let (part, file) = self.base.objects.go_on(digest)?;
+        let had = file.metadata()?.len().min(size);
+        let (mut came, mut checked) = (had, 0);
+        let objects = self.base.objects.clone();
+        let what = if self.knows_holes { What::Data } else { What::Contents };
+        self.parts(what(digest), (had, size), &mut |at, bytes| {
+            if size > LARGE_BYTES && came >= checked {
+                objects.leaves_room()?;
+                checked = came + LARGE_BYTES;
+                file.sync_data()?;
             }
-            self.base.objects.keep(&part, &file, digest)
-        });
-        if kept.is_err() {
-            // The error of the transfer is the one that matters.
+            came = at + bytes.len() as u64;
+            match bytes.iter().all(|byte| *byte == 0) {
+                // A hole stays one.
+                true => file.set_len(came),
+                false => file.write_all_at(bytes, at),
+            }
+        })?;
+        file.set_len(came)?;
+        if came != size || super::store::digest_of(&part)? != (digest, size) {
+            // The next try begins from the start.
             let _ = std::fs::remove_file(&part);
+            return Err(io::Error::other("contents came that are not those of the digest"));
         }
-        kept.map(|()| size)
+        self.base.objects.keep(&part, &file, digest, Some(false))?;
+        Ok(size - had)
     }
 
     fn bytes_of(&mut self, what: What, most: u64) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
-        self.parts(what, most, &mut |bytes| {
+        self.parts(what, (0, most), &mut |_, bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
         Ok(all)
     }
 
-    /// Asks for one part after the other, not faster than is configured.
+    /// Asks for one part after the other, from a byte on, not faster than is configured.
     fn parts(
         &mut self,
         what: What,
-        most: u64,
-        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+        (first, most): (u64, u64),
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (begun, mut from) = (Instant::now(), 0);
+        let (begun, mut from, mut travelled) = (Instant::now(), first, 0_u64);
+        let misfit = || io::Error::other("its answer has a length that does not fit");
         loop {
             self.wire.send(&Question { what, from }.encode())?;
             let answer = Answer::decode(&self.wire.receive()?)
                 .ok_or_else(|| io::Error::other("its answer is none"))?;
             let whole = answer.whole.ok_or(io::ErrorKind::NotFound)?;
-            from += answer.bytes.len() as u64;
-            if whole > most || from > whole || answer.bytes.is_empty() && from < whole {
-                return Err(io::Error::other("its answer has a length that does not fit"));
+            let (at, bytes) = match what {
+                What::Data(_) => answer.place().ok_or_else(misfit)?,
+                _ => (from, answer.bytes.as_slice()),
+            };
+            let end = at.checked_add(bytes.len() as u64).ok_or_else(misfit)?;
+            if whole > most || at < from || end > whole || end == from && end < whole {
+                return Err(misfit());
             }
-            take(&answer.bytes)?;
-            if from == whole {
+            take(at, bytes)?;
+            if end == whole {
                 return Ok(());
             }
-            let due = Duration::from_millis(from * 1000 / self.rate.max(1));
+            (from, travelled) = (end, travelled + bytes.len() as u64);
+            let due = Duration::from_millis(travelled.saturating_mul(1000) / self.rate.max(1));
             sleep(due.saturating_sub(begun.elapsed()));
         }
     }
@@ -276,9 +340,11 @@ pub fn serve(base: Arc<Base>, mut wire: Wire, first: Vec<u8>) -> io::Result<()> 
     TURNS.serve("skein-base-out", move || {
         let mut index = None;
         let mut question = first;
+        // What this transfer is about stays until it is over.
+        let hold = base.objects.hold();
         loop {
             let Some(asked) = Question::decode(&question) else { return };
-            let answer = base.answer(asked, &mut index);
+            let answer = base.answer(asked, &mut index, &hold);
             let next = wire.send(&answer.encode()).and_then(|()| wire.receive());
             // It has all that it wants, or is gone.
             let Ok(next) = next else { return };
@@ -289,28 +355,48 @@ pub fn serve(base: Arc<Base>, mut wire: Wire, first: Vec<u8>) -> io::Result<()> 
 
 impl Base {
     /// `index`: the one that this transfer has begun with.
-    fn answer(&self, asked: Question, index: &mut Option<Vec<u8>>) -> Answer {
+    fn answer(&self, asked: Question, index: &mut Option<Vec<u8>>, hold: &Hold) -> Answer {
         let from = usize::try_from(asked.from).unwrap_or(usize::MAX);
+        let nothing = || Answer { whole: None, bytes: Vec::new() };
         match asked.what {
             What::Index => {
-                let bytes = index.get_or_insert_with(|| self.index().encode());
+                let bytes = index.get_or_insert_with(|| {
+                    let _all = self.objects.keep_all();
+                    let index = self.index();
+                    hold.add(index.digests());
+                    index.encode()
+                });
                 let end = bytes.len().min(from.saturating_add(PART_BYTES));
                 let part = bytes.get(from..end).unwrap_or_default().to_vec();
                 Answer { whole: Some(bytes.len() as u64), bytes: part }
             }
-            What::Edition(digest) => match self.of_edition(digest) {
-                Ok(edition) if !edition.is_empty() => {
-                    edition.answer(Question { what: What::Index, ..asked }, index)
+            What::Edition(digest) => {
+                let _all = self.objects.keep_all();
+                match self.of_edition(digest) {
+                    Ok(edition) if !edition.is_empty() => {
+                        edition.answer(Question { what: What::Index, ..asked }, index, hold)
+                    }
+                    _ => nothing(),
                 }
-                _ => Answer { whole: None, bytes: Vec::new() },
-            },
-            What::Stage(digest) => match edition(self, digest).and_then(|base| base.can_run()) {
-                Ok(()) => Answer { whole: Some(0), bytes: Vec::new() },
-                Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
-            },
+            }
+            What::Stage(digest) => {
+                let _all = self.objects.keep_all();
+                match edition(self, digest).and_then(|base| base.can_run()) {
+                    Ok(()) => {
+                        self.awaits(digest);
+                        Answer { whole: Some(0), bytes: Vec::new() }
+                    }
+                    Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
+                }
+            }
             What::Commands => self.tell_commands(),
             What::Contents(digest) => {
-                self.part(digest, asked.from).unwrap_or(Answer { whole: None, bytes: Vec::new() })
+                hold.add([digest]);
+                self.part(digest, asked.from).unwrap_or_else(|_| nothing())
+            }
+            What::Data(digest) => {
+                hold.add([digest]);
+                self.next_part(digest, asked.from).unwrap_or_else(|_| nothing())
             }
         }
     }
@@ -322,6 +408,17 @@ impl Base {
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, from)?;
         Ok(Answer { whole: Some(whole), bytes })
+    }
+
+    /// The same of the next data; none at the end behind a hole.
+    fn next_part(&self, digest: Digest, from: u64) -> io::Result<Answer> {
+        let file = self.objects.open(digest)?;
+        let whole = file.metadata()?.len();
+        let from = from.min(whole);
+        let (at, end) = if from < whole { next_data(&file, from, whole)? } else { (from, from) };
+        let mut bytes = vec![0; (end - at).min(PART_BYTES as u64) as usize];
+        file.read_exact_at(&mut bytes, at)?;
+        Ok(Answer::data(whole, at, &bytes))
     }
 }
 
@@ -350,39 +447,52 @@ mod tests {
         (Arc::new(base), Address::Unix(dir.join("socket")))
     }
 
+    /// Has `lacks` get what it lacks from `base`.
+    fn fetch(
+        base: &Arc<Base>,
+        address: &Address,
+        lacks: &Base,
+        knows_holes: bool,
+    ) -> io::Result<u64> {
+        let (base, listener) = (base.clone(), listen(address).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let until = Instant::now() + Duration::from_secs(20);
+                let stream = loop {
+                    if let Some((stream, _)) = listener.accept().unwrap() {
+                        break stream;
+                    }
+                    assert!(Instant::now() < until, "nobody came");
+                    std::thread::yield_now();
+                };
+                let sealer = Sealer::new(None, CLUSTER, false, &mut Vec::new());
+                let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(CLUSTER), CLUSTER);
+                let first = wire.receive().unwrap();
+                serve(base, wire, first).unwrap();
+            });
+            let wire = Wire::connect(BASE, address, None, CLUSTER).unwrap();
+            let (rate, index) = (u64::MAX, What::Index);
+            Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lacks.lost().unwrap())
+        })
+    }
+
+    /// One that has only the index of `base`, on a host that has not got the file any more.
+    fn without_contents(dir: &Path, base: &Base) -> Base {
+        let data = dir.join("lacks");
+        std::fs::create_dir_all(data.join("base")).unwrap();
+        let lacks = Base::open(&data).unwrap();
+        lacks.set((*base.index()).clone()).unwrap();
+        std::fs::remove_file(dir.join("file")).unwrap();
+        lacks
+    }
+
     #[test]
     fn lost_contents_come_from_another_replica_and_damaged_ones_do_not() {
         let dir = tempfile::tempdir().unwrap();
         let (base, address) = replica(dir.path());
-        let data = dir.path().join("lacks");
-        std::fs::create_dir_all(data.join("base")).unwrap();
-        let lacks = Base::open(&data).unwrap();
-        lacks.set((*base.index()).clone()).unwrap();
-        // The host has not got it any more.
-        std::fs::remove_file(dir.path().join("file")).unwrap();
+        let lacks = without_contents(dir.path(), &base);
         let (digest, size) = base.index().contents().next().unwrap();
-        let fetch = || {
-            let (base, listener) = (base.clone(), listen(&address).unwrap());
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    let until = Instant::now() + Duration::from_secs(20);
-                    let stream = loop {
-                        if let Some((stream, _)) = listener.accept().unwrap() {
-                            break stream;
-                        }
-                        assert!(Instant::now() < until, "nobody came");
-                        std::thread::yield_now();
-                    };
-                    let sealer = Sealer::new(None, CLUSTER, false, &mut Vec::new());
-                    let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(CLUSTER), CLUSTER);
-                    let first = wire.receive().unwrap();
-                    serve(base, wire, first).unwrap();
-                });
-                let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
-                Fetch { wire, base: &lacks, rate: u64::MAX, index: What::Index }
-                    .all(&mut lacks.lost().unwrap())
-            })
-        };
+        let fetch = || fetch(&base, &address, &lacks, true);
         assert!(!lacks.lost().unwrap().is_empty());
         assert_eq!(fetch().unwrap(), size);
         assert!(lacks.lost().unwrap().is_empty());
@@ -392,5 +502,117 @@ mod tests {
         }
         assert!(fetch().unwrap_err().to_string().contains("not those of the digest"));
         assert_eq!(lacks.lost().unwrap().len(), 1);
+    }
+
+    /// It ends the connection when it is asked for what it does not know.
+    #[test]
+    fn a_replica_of_an_earlier_version_gives_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let lacks = without_contents(dir.path(), &base);
+        let config = serde_json::json!({
+            "name": "x", "id": 1, "data_dir": dir.path(), "server": { "program": "none" },
+            "peers": [{ "id": 1, "address": dir.path().join("own") }, { "id": 2, "address": dir.path().join("socket") }],
+        });
+        let config: NodeConfig = serde_json::from_value(config).unwrap();
+        let cluster = ClusterId(config.cluster());
+        let (listener, base) = (listen(&address).unwrap(), base);
+        let came = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let until = Instant::now() + Duration::from_secs(20);
+                loop {
+                    assert!(Instant::now() < until, "nobody asked again");
+                    let Some((stream, _)) = listener.accept().unwrap() else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let sealer = Sealer::new(None, cluster, false, &mut Vec::new());
+                    let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(cluster), cluster);
+                    let first = wire.receive().unwrap();
+                    match Question::decode(&first).unwrap().what {
+                        What::Data(_) => {}
+                        _ => return serve(base.clone(), wire, first).unwrap(),
+                    }
+                }
+            });
+            ask_all(&config, &lacks, What::Index, lacks.lost().unwrap()).unwrap()
+        });
+        assert_eq!(came, Came::All);
+        assert!(lacks.lost().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_came_of_a_file_need_not_come_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let lacks = without_contents(dir.path(), &base);
+        let (digest, size) = base.index().contents().next().unwrap();
+        let fetch = || fetch(&base, &address, &lacks, true);
+        let begun = |byte| {
+            lacks.objects.make_dir().unwrap();
+            let (part, file) = lacks.objects.go_on(digest).unwrap();
+            file.write_all_at(&vec![byte; PART_BYTES + 2], 0).unwrap();
+            part
+        };
+        // Something else came: that is found at the end, and the next try begins from the start.
+        let part = begun(b'y');
+        assert!(fetch().unwrap_err().to_string().contains("not those of the digest"));
+        assert!(!part.exists());
+        begun(b'x');
+        assert_eq!(fetch().unwrap(), 7);
+        assert!(lacks.lost().unwrap().is_empty() && !part.exists());
+        assert_eq!(size, PART_BYTES as u64 + 9);
+    }
+
+    #[test]
+    fn holes_travel_as_zeros_and_are_holes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let all = 32 << 20;
+        let path = dir.path().join("sparse");
+        let file = std::fs::File::create(&path).unwrap();
+        file.write_all_at(b"in the middle", all / 2).unwrap();
+        file.set_len(all).unwrap();
+        let mut pinner = Pinner::new(&base.objects, (*base.index()).clone(), None);
+        let name = path.into_os_string().into_encoded_bytes();
+        pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(About::There, &name) }).unwrap();
+        base.set(pinner.index).unwrap();
+        let lacks = without_contents(dir.path(), &base);
+        std::fs::remove_file(dir.path().join("sparse")).unwrap();
+        let (digest, _) = base.index().contents().find(|(_, size)| *size == all).unwrap();
+        // Also between versions of which one knows nothing of holes.
+        for knows_holes in [true, false] {
+            fetch(&base, &address, &lacks, knows_holes).unwrap();
+            assert!(lacks.lost().unwrap().is_empty());
+            let takes = std::os::unix::fs::MetadataExt::blocks;
+            assert!(
+                takes(&lacks.objects.open(digest).unwrap().metadata().unwrap()) * 512 < 4 << 20
+            );
+            std::fs::remove_file(lacks.objects.path(digest)).unwrap();
+        }
+        // A hole does not travel.
+        let hold = base.objects.hold();
+        let next =
+            |from| base.answer(Question { what: What::Data(digest), from }, &mut None, &hold);
+        let (first, last) = (next(0), next(all - 5));
+        assert!(first.place().unwrap().0 > 0 && first.place().unwrap().0 <= all / 2);
+        assert_eq!((last.whole, last.place()), (Some(all), Some((all, [].as_slice()))));
+    }
+
+    #[test]
+    fn what_a_replica_is_being_given_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, _) = replica(dir.path());
+        let (digest, _) = base.index().contents().next().unwrap();
+        let asks = [What::Index, What::Contents(digest), What::Data(digest)];
+        for what in asks {
+            let hold = base.objects.hold();
+            let answer = base.answer(Question { what, from: 0 }, &mut None, &hold);
+            assert!(answer.whole.is_some());
+            base.objects.collect(|| Ok(std::collections::BTreeSet::new())).unwrap();
+            assert!(base.objects.path(digest).exists(), "{what:?}");
+        }
+        base.objects.collect(|| Ok(std::collections::BTreeSet::new())).unwrap();
+        assert!(!base.objects.path(digest).exists());
     }
 }

@@ -155,6 +155,19 @@ pub struct Known {
     pub program: Program,
 }
 
+/// Contents with the first path that has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents<'a> {
+    /// The path.
+    pub path: &'a Path,
+    /// What they are.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+    /// Their XXH3.
+    pub sum: Sum,
+}
+
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
@@ -269,13 +282,24 @@ impl Index {
         self.files.values().filter_map(digest).collect()
     }
 
+    /// All contents, each once.
+    #[must_use]
+    pub fn kept_once(&self) -> Vec<Contents<'_>> {
+        let mut seen = BTreeSet::new();
+        let mut all = Vec::new();
+        for (path, kept) in &self.files {
+            if let &Kept::File { digest, size, sum, .. } = kept
+                && seen.insert(digest)
+            {
+                all.push(Contents { path, digest, size, sum });
+            }
+        }
+        all
+    }
+
     /// All contents with their lengths, each once.
     pub fn contents(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
-        let mut seen = BTreeSet::new();
-        self.files.values().filter_map(move |kept| match kept {
-            Kept::File { digest, size, .. } if seen.insert(*digest) => Some((*digest, *size)),
-            _ => None,
-        })
+        self.kept_once().into_iter().map(|one| (one.digest, one.size))
     }
 
     /// What it is named by where an edition of the server has one of its own.

@@ -5,6 +5,8 @@
 //! index-DIGEST     the same for a later edition of the server (`skein upgrade`): it began as the index with this digest ([`stage`])
 //! objects/DIGEST   contents, by their SHA-256 ([`store`])
 //! objects/*.part   being written; one that a crash left is removed at the next start
+//! notes            when larger contents were last read, and whether they share their bytes with the host's ([`notes`])
+//! late-index...    facts about large files that are still to be pinned into that index ([`late`])
 //! tree-N           the contents under their paths, for one start of the server: links to the objects
 //! ```
 //!
@@ -15,16 +17,26 @@
 //! of the host's files ([`skein_sandbox::Pins`]). What has never been used comes from the host, and is pinned at its first use.
 //!
 //! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path of an index never changes. What cannot be pinned
-//! (devices, what is too large, what has changed in between) stays the host's, and is refused by the runtime once it differs.
+//! (devices, what there is no room for, what has changed in between) stays the host's, and is refused by the runtime once it differs.
 //!
-//! Threads: one ([`work`]), beside the reactor; one for each replica that is given contents; and the starter of a server, which reads.
+//! What no edition needs any more goes at a start, and when the log has forgotten its entries. Running servers see their files through links of their own in a tree.
+//!
+//! Threads: one ([`work`]), beside the reactor, and one for large files, which everything else goes before ([`slow`]); one for each replica that is given contents; and
+//! the starter of a server, which reads.
 
+mod contents;
 pub mod diff;
 pub mod edition;
 pub mod fetch;
 pub mod index;
+mod late;
+mod needed;
+mod notes;
 pub mod pin;
+mod quiet;
+mod room;
 pub mod runtime;
+mod slow;
 pub mod stage;
 pub mod store;
 pub mod told;
@@ -35,7 +47,7 @@ use crate::base::edition::Commands;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::transport::Address;
-use index::{Index, Kept, Text};
+use index::{Contents, Index, Kept, Text};
 use skein_log::disk::durable;
 use skein_sandbox::{Pin, Pins, Program, can_be_stacked};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +62,8 @@ use store::{Digest, Objects};
 pub(crate) const NAME: &str = "base";
 const TREE: &str = "tree-";
 const EDITION: &str = "index-";
+/// A start reads so much of the contents, the smallest first, and of the others those that are not as they were last read: 1 GiB.
+const START_BYTES: u64 = 1 << 30;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -72,6 +86,8 @@ struct Owner {
     config: Arc<NodeConfig>,
     /// The others, as the log knows them; all bases of the node share it.
     others: Arc<Mutex<Vec<(u64, Address)>>>,
+    /// Editions whose files were got for an upgrade that the log has not got yet; the same.
+    awaited: Arc<Mutex<BTreeSet<Digest>>>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -131,7 +147,28 @@ impl Base {
     #[must_use]
     pub fn of_node(self, config: &NodeConfig) -> Self {
         let (config, others) = (Arc::new(config.clone()), Arc::default());
-        Self { node: Some(Owner { config, others }), ..self }
+        Self { node: Some(Owner { config, others, awaited: Arc::default() }), ..self }
+    }
+
+    /// An edition stays, though the log does not know it yet.
+    fn awaits(&self, edition: Digest) {
+        if let Some(node) = &self.node {
+            node.awaited.lock().unwrap_or_else(PoisonError::into_inner).insert(edition);
+        }
+    }
+
+    /// The log knows it by now.
+    fn awaits_no_more(&self, edition: Digest) {
+        if let Some(node) = &self.node {
+            node.awaited.lock().unwrap_or_else(PoisonError::into_inner).remove(&edition);
+        }
+    }
+
+    /// The editions that the log may name soon.
+    fn awaited(&self) -> BTreeSet<Digest> {
+        let awaited =
+            |node: &Owner| node.awaited.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.node.as_ref().map(awaited).unwrap_or_default()
     }
 
     /// The node that has it.
@@ -230,26 +267,41 @@ impl Base {
         Ok(())
     }
 
-    /// Reads all contents that are pinned and compares them with their digests. One that is damaged or missing is taken from the host again if that still has
-    /// it. Answers the others, each with a path that has it, and its length.
+    /// Reads contents that are pinned and compares them with their digests: [`START_BYTES`] of them, and what is not the file that was last read as a whole. Contents that are
+    /// damaged or missing are taken from the host again if that still has them. Answers the others, each with a path that has it, and its length.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn lost(&self) -> Result<BTreeMap<Digest, (PathBuf, u64)>, NodeError> {
+        let lost = self.lost_beyond(START_BYTES);
+        self.is_whole.store(lost.is_empty(), Ordering::Relaxed);
+        Ok(lost)
+    }
+
+    fn lost_beyond(&self, mut most: u64) -> BTreeMap<Digest, (PathBuf, u64)> {
+        let index = self.index();
+        let mut all = index.kept_once();
+        all.sort_by_key(|one| one.size);
         let mut lost = BTreeMap::new();
-        for (path, kept) in &self.index().files {
-            let Kept::File { digest, size, sum, .. } = kept else { continue };
-            if lost.contains_key(digest) || self.objects.is_whole(*digest, *size, *sum) {
+        for &Contents { path, digest, size, sum } in &all {
+            let left = most.checked_sub(size);
+            most = left.unwrap_or(0);
+            let is_as_read = left.is_none() && self.objects.vouches(digest, size);
+            if is_as_read || self.objects.is_whole(digest, size, sum) {
                 continue;
             }
             tracing::warn!(event = "base_damaged", path = %path.display(), object = %digest);
-            match self.objects.add(path) {
-                Ok(added) if added.digest == *digest => {}
-                _ => drop(lost.insert(*digest, (path.clone(), *size))),
+            if !self.comes_from_host(path, digest, size) {
+                lost.insert(digest, (path.to_owned(), size));
             }
         }
-        self.is_whole.store(lost.is_empty(), Ordering::Relaxed);
-        Ok(lost)
+        lost
+    }
+
+    /// Takes contents from the host again, if that still has them.
+    fn comes_from_host(&self, path: &Path, digest: Digest, size: u64) -> bool {
+        let has_size = fs::symlink_metadata(path).is_ok_and(|meta| meta.len() == size);
+        has_size && self.objects.add(path).is_ok_and(|added| added.digest == digest)
     }
 
     /// Nothing of it is lost, as far as was not found before.
@@ -265,14 +317,24 @@ impl Base {
         Ok(())
     }
 
-    /// Removes objects that nothing names, and other remains. Only for the node that has the data directory.
-    fn tidy(&self) -> io::Result<()> {
-        let _alone = self.objects.alone();
-        let mut named = BTreeSet::new();
-        for name in self.names()? {
-            named.extend(Index::read(&self.dir, &name)?.digests());
+    /// Removes indexes of other editions than these, objects that nothing names, and other remains; `None` keeps all editions. Answers the number of objects; `None` if
+    /// somebody is at them: it is to be tried again. Only for the node that has the data directory.
+    fn tidy(&self, editions: Option<&BTreeSet<Digest>>) -> io::Result<Option<u64>> {
+        let names = || {
+            if let Some(editions) = editions {
+                self.keep_editions(editions)?;
+            }
+            let mut named = BTreeSet::new();
+            for name in self.names()? {
+                named.extend(Index::read(&self.dir, &name)?.digests());
+            }
+            Ok(named)
+        };
+        let removed = self.objects.collect(names)?;
+        if let Some(files @ 1..) = removed {
+            tracing::info!(event = "base_tidied", files);
         }
-        self.objects.collect(&named)
+        Ok(removed)
     }
 
     /// The names of all indexes.
@@ -292,18 +354,22 @@ impl Base {
         Ok(names)
     }
 
-    /// Removes the indexes of editions that are not among these; their contents go at the next start.
-    ///
-    /// # Errors
-    /// One cannot be removed.
-    pub fn keep_editions(&self, kept: &BTreeSet<Digest>) -> Result<(), NodeError> {
+    /// Removes the indexes of editions that are not among these.
+    fn keep_editions(&self, kept: &BTreeSet<Digest>) -> io::Result<()> {
         let kept: BTreeSet<String> = kept.iter().map(|digest| edition_name(*digest)).collect();
         let is_old = |name: &String| name.starts_with(EDITION) && !kept.contains(name);
-        for name in self.names().map_err(failed(&self.dir))?.into_iter().filter(is_old) {
-            let path = self.dir.join(name);
-            durable::remove(&path).map_err(failed(&path))?;
+        for name in self.names()?.into_iter().filter(is_old) {
+            durable::remove(&self.dir.join(late::name(&name)))?;
+            durable::remove(&self.dir.join(name))?;
         }
         Ok(())
+    }
+
+    /// The server has met other files than the log has, so nothing that is noted about contents counts any more: the next start reads all.
+    pub fn doubt(&self) {
+        if let Err(error) = self.objects.doubt_all() {
+            tracing::warn!(event = "base_unwritten", %error, "the next start does not read all contents");
+        }
     }
 
     /// The pinned program, if this command was given for it.
@@ -345,11 +411,16 @@ impl Base {
             return Ok(Pins::default());
         }
         // Another start may be at it, whose server is being ended.
-        let _alone = self.objects.alone();
+        let (_laying, _all) = (self.objects.laying(), self.objects.keep_all());
         let tree = self.next_tree().map_err(failed(&self.dir))?;
         let all = index.files.iter().map(|(path, kept)| (path.clone(), self.pin(kept))).collect();
         let pins = Pins { tree, all };
-        pins.lay().map_err(failed(&pins.tree))?;
+        self.objects.while_times_are_set(|| pins.lay()).map_err(failed(&pins.tree))?;
+        if self.node.is_some()
+            && let Err(error) = self.objects.save_notes()
+        {
+            tracing::warn!(event = "base_unwritten", %error, "the next start reads more contents");
+        }
         Ok(pins)
     }
 
@@ -394,3 +465,7 @@ fn edition_name(digest: Digest) -> String {
 fn none_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
+
+#[cfg(test)]
+#[path = "slow_tests.rs"]
+mod slow_tests;

@@ -4,7 +4,7 @@
 //! for a path that leads through what the server itself has made.
 
 use super::index::{Command, Index, Kept, Known, Text};
-use super::store::{Added, BASE_BYTES_MAX, Objects, Sum};
+use super::store::{Added, Digest, LARGE_BYTES, Objects, Sum};
 use skein_model::fact::{Fact, What};
 use skein_sandbox::{About, Program};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,22 +21,45 @@ const LINKS_MAX: u32 = 40;
 const ENTRIES_MAX: usize = 1024;
 /// Their contents up to this size: 1 MiB.
 const ENTRY_BYTES_MAX: u64 = 1 << 20;
+/// Larger contents are pinned at one path only where each start would copy them for a second one: 1 GiB.
+const COPIED_BYTES_MAX: u64 = 1 << 30;
 /// The loader's own list of libraries, which no fact covers: the loader reads it before the runtime begins.
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 
 /// Why something is not pinned.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is the kernel's, and not the host's.
     Kernels,
+    /// A large file on the way is to be read first; which one is in [`Pinner::wanted`].
+    Later,
+    /// There is no room for it now, in words.
+    NoRoom(String),
     /// In words.
     Because(String),
 }
 
 impl From<io::Error> for Why {
     fn from(error: io::Error) -> Self {
-        Self::Because(error.to_string())
+        match error.kind() {
+            io::ErrorKind::Interrupted => Self::Later,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::NoRoom(error.to_string())
+            }
+            _ => Self::Because(error.to_string()),
+        }
     }
+}
+
+/// A large file that was read before it is pinned.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it is, without links on the way.
+    pub path: PathBuf,
+    /// As it was.
+    pub meta: Metadata,
+    /// Its contents, which are kept; or why not.
+    pub added: Result<Added, Why>,
 }
 
 fn because<T>(why: &str) -> Result<T, Why> {
@@ -58,7 +81,10 @@ pub struct Pinner<'a> {
     pub changed: bool,
     /// When the log began, in virtual time: seconds and nanoseconds; the server sees no file that is younger.
     begun: Option<(i64, u32)>,
-    bytes: u64,
+    /// Large files that were read; `None`: large ones are read at once.
+    pub found: Option<Vec<Found>>,
+    /// One that is to be read.
+    pub wanted: Option<PathBuf>,
     /// What the fact at hand adds.
     staged: BTreeMap<PathBuf, Kept>,
 }
@@ -67,8 +93,8 @@ impl<'a> Pinner<'a> {
     /// To add to this index.
     #[must_use]
     pub fn new(objects: &'a Objects, index: Index, begun: Option<(i64, u32)>) -> Self {
-        let bytes = index.bytes();
-        Self { objects, index, changed: false, begun, bytes, staged: BTreeMap::new() }
+        let (found, wanted, staged) = (None, None, BTreeMap::new());
+        Self { objects, index, changed: false, begun, found, wanted, staged }
     }
 
     /// The log began then.
@@ -99,7 +125,9 @@ impl<'a> Pinner<'a> {
     /// # Errors
     /// The host has others by now, or they cannot be kept.
     pub fn program(&mut self, command: &Command, program: &Program, cwd: &Path) -> Result<(), Why> {
+        let found = self.found.take();
         let pinned = self.stage_program(program, cwd);
+        self.found = found;
         self.settle(pinned)?;
         let known = Known { command: command.clone(), program: program.clone() };
         self.index.program = Some(known);
@@ -336,21 +364,45 @@ impl<'a> Pinner<'a> {
         if !meta.is_file() {
             return because("it is no regular file");
         }
-        if meta.len() > most || self.bytes.saturating_add(meta.len()) > BASE_BYTES_MAX {
-            return because("there would be too much in the base");
+        if meta.len() > most {
+            return because("it is too large for an entry that was only listed");
         }
         let number = (meta.nlink() > 1).then(|| (meta.dev(), meta.ino()));
         let same_as = number.and_then(|number| self.with_number(number));
-        let added = self.objects.add(path)?;
+        let added = self.contents(path, &meta)?;
         let about = About::of(path, &meta);
         if !is_like(&meta, &fs::symlink_metadata(path)?) {
             return because("it changes while it is read");
         }
         let (size, digest, sum) = (added.size, added.digest, Sum::of(added.hash));
-        self.bytes += size;
+        if size > COPIED_BYTES_MAX
+            && same_as.is_none()
+            && !self.objects.is_shared(digest)
+            && let Some(other) = self.with_contents(digest)
+        {
+            let other = other.display();
+            let why = format!(
+                "it has the contents of {other}, and each start would copy them: make it a hard link to that, or use a file system with reflinks"
+            );
+            return Err(Why::Because(why));
+        }
         self.staged
             .insert(path.to_owned(), Kept::File { about, size, digest, sum, same_as, number });
         Ok(Some(added))
+    }
+
+    /// The contents of a file, which are kept.
+    fn contents(&mut self, path: &Path, meta: &Metadata) -> Result<Added, Why> {
+        let Some(found) = self.found.as_ref().filter(|_| meta.len() > LARGE_BYTES) else {
+            return Ok(self.objects.add(path)?);
+        };
+        match found.iter().find(|found| found.path == path && is_like(&found.meta, meta)) {
+            Some(found) => found.added.clone(),
+            None => {
+                self.wanted = Some(path.to_owned());
+                Err(Why::Later)
+            }
+        }
     }
 
     /// The path of the file that the host has by this number.
@@ -362,6 +414,13 @@ impl<'a> Pinner<'a> {
             _ => None,
         };
         self.staged.iter().chain(&self.index.files).find_map(is_it)
+    }
+
+    /// A path that has these contents.
+    fn with_contents(&self, wanted: Digest) -> Option<&Path> {
+        let has = |kept: &Kept| matches!(kept, Kept::File { digest, .. } if *digest == wanted);
+        let mut all = self.staged.iter().chain(&self.index.files);
+        all.find(|(_, kept)| has(kept)).map(|(path, _)| path.as_path())
     }
 
     /// The host's file is as the fact says.
@@ -601,5 +660,35 @@ mod tests {
             _ => None,
         });
         assert_eq!(same.collect::<Vec<_>>(), [false, true]);
+    }
+
+    /// What was read is told here, so nothing of that length is read.
+    #[test]
+    fn very_large_contents_are_not_copied_at_each_start() {
+        let host = Host::new();
+        let (one, two) = (host.dir.path().join("one"), host.dir.path().join("two"));
+        for path in [&one, &two] {
+            fs::File::create(path).unwrap().set_len(COPIED_BYTES_MAX + 1).unwrap();
+        }
+        fs::hard_link(&one, host.dir.path().join("three")).unwrap();
+        let (digest, size) = (Digest([3; 32]), COPIED_BYTES_MAX + 1);
+        let found = |path: PathBuf| {
+            let added = Ok(Added { digest, size, hash: [0; 16] });
+            Found { meta: fs::symlink_metadata(&path).unwrap(), path, added }
+        };
+        let mut pinner = Pinner::new(&host.objects, Index::default(), None);
+        let there = |pinner: &mut Pinner<'_>, name: &str| {
+            let path = host.path(name);
+            pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(What::There, &path) })
+        };
+        pinner.found = Some(Vec::new());
+        assert_eq!(there(&mut pinner, "one"), Err(Why::Later));
+        assert_eq!(pinner.wanted.take(), Some(one.clone()));
+        let all = ["one", "two", "three"].map(|name| found(host.dir.path().join(name)));
+        pinner.found = Some(all.into());
+        assert_eq!(there(&mut pinner, "one"), Ok(()));
+        let Err(Why::Because(why)) = there(&mut pinner, "two") else { panic!("it is pinned") };
+        assert!(why.contains("/one, and each start would copy"), "{why}");
+        assert_eq!(there(&mut pinner, "three"), Ok(()));
     }
 }

@@ -115,12 +115,13 @@ impl Base {
         if !can_be_stacked(&self.dir) {
             return Ok(());
         }
-        let _alone = self.objects().alone();
+        let (_making, _all) = (self.objects().making(), self.objects().keep_all());
         let mut pinner = Pinner::new(self.objects(), (*self.index()).clone(), None);
         match pinner.runtime(path) {
             Ok(()) => {}
             Err(Why::Kernels) => return Ok(()),
-            Err(Why::Because(why)) => {
+            Err(Why::Later) => unreachable!("a runtime is pinned at once"),
+            Err(Why::Because(why) | Why::NoRoom(why)) => {
                 tracing::warn!(event = "not_pinned", path = %path.display(), why);
                 return Ok(());
             }

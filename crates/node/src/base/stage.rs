@@ -71,7 +71,7 @@ impl Base {
         let Some(config) = self.node() else {
             return Err(refused("to come", "this base belongs to no node"));
         };
-        let _alone = self.objects.alone();
+        let (_making, _all) = (self.objects.making(), self.objects.keep_all());
         let (former, current) = match about {
             "" => (Command::of(&config.server), self.index()),
             about => {
@@ -131,6 +131,7 @@ impl Base {
         let base = pinner.index.digest();
         self.objects.sync().map_err(failed(&self.dir))?;
         self.of_edition(base)?.set(pinner.index).map_err(failed(&self.dir))?;
+        self.awaits(base);
         Ok(Some(Staged { spec: Spec { command, program_hash, base }, files }))
     }
 }
@@ -180,7 +181,8 @@ fn pin_program(
 fn not_kept(about: &str, path: &Path, why: &Why) -> NodeError {
     let why = match why {
         Why::Kernels => "it is the kernel's".to_owned(),
-        Why::Because(why) => why.clone(),
+        Why::Because(why) | Why::NoRoom(why) => why.clone(),
+        Why::Later => "it is large".to_owned(),
     };
     refused(about, format!("{}: {why}", path.display()))
 }

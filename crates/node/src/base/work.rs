@@ -1,25 +1,34 @@
-//! The thread that pins what was agreed on: the reactor hands it committed entries, and never waits for it.
+//! The thread that pins what was agreed on: the reactor hands it committed entries, and never waits for it. It also removes what no edition needs any more.
 //!
-//! It ends with the reactor, which waits until all is pinned that was committed. A crash in between loses pins: the next life gets the same entries of the log again.
+//! It ends with the reactor, which waits until all is pinned that was committed, but for large files ([`super::slow`]): these are gone on with in the next life ([`super::late`]).
+//! A crash in between loses pins: the next life gets the same entries of the log again.
 
 use super::index::Command as Wanted;
-use super::pin::{Pinner, Why};
+use super::late::Late;
+use super::needed::Needed;
+use super::pin::{Found as Large, Pinner, Why};
+use super::slow::Slow;
+use super::store::Hold;
 use super::{Base, fetch};
 use crate::base::edition::{Command, Commands, Spec};
 use skein_log::LogEntry;
 use skein_model::entry::Upgrade;
-use skein_model::fact;
+use skein_model::fact::{self, Fact};
 use skein_model::{EntryRef, Record, entry};
 use skein_replica::editions::Plan;
 use skein_sandbox::Program;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// What a program was found by, the program, and the server's working directory.
 pub type Found = (Wanted, Program, PathBuf);
+
+/// While others read or make what might be removed, the removal is tried again so often.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -36,12 +45,18 @@ enum Job {
     /// The log's first entry for a server: seconds and nanoseconds of its stamp.
     Begun(i64, u32),
     Facts(bytes::Bytes),
-    /// An edition of the server may begin soon: what it needs is got.
-    Stage(String),
-    /// An image is of this edition.
-    Hold(String),
+    /// An edition of the server may begin soon, since this entry: what it needs is got.
+    Stage(String, u64),
+    /// The image of this entry is of this edition.
+    Hold(String, u64),
     /// All editions have been named that images or the log need.
     Known,
+    /// The log has forgotten all up to this entry, durably.
+    Forgot(u64),
+    /// A large file was read.
+    Read(Box<(Large, Hold)>),
+    /// The node ends.
+    End,
     /// What follows is for servers of this edition.
     Follow(String),
     /// An edition begins: its number, and its entry.
@@ -55,7 +70,14 @@ impl BaseWork {
     /// No thread can be made.
     pub fn start(base: Arc<Base>, program: Option<Found>) -> std::io::Result<Self> {
         let (sender, jobs) = channel();
-        let thread = Builder::new().name("skein-base".into()).spawn(move || run(&base, &jobs))?;
+        let back = sender.clone();
+        let tell = move |large, hold| {
+            // The other side is gone when the node ends: its contents are named by nothing.
+            let _ = back.send(Job::Read(Box::new((large, hold))));
+        };
+        let slow = Slow::start(base.clone(), tell)?;
+        let run = move || Work::new(&base, slow).run(&jobs);
+        let thread = Builder::new().name("skein-base".into()).spawn(run)?;
         let work = Self { sender: Some(sender), thread: Some(thread), knows_begin: false };
         if let Some(found) = program {
             work.tell(Job::Program(Box::new(found)));
@@ -89,7 +111,7 @@ impl BaseWork {
             let Record::Upgrade { edition, step, plan } = record else { continue };
             let Some(plan) = Plan::decode(plan) else { continue };
             match step {
-                Upgrade::Asked => self.tell(Job::Stage(plan.about)),
+                Upgrade::Asked => self.tell(Job::Stage(plan.about, entry.index.0)),
                 Upgrade::Begun { .. } => {
                     self.tell(Job::Edition(plan.about, edition, entry.index.0));
                     // Its servers' clock begins with this entry.
@@ -105,9 +127,14 @@ impl BaseWork {
         self.tell(Job::Follow(about.to_owned()));
     }
 
-    /// An image here is of this edition.
-    pub fn hold(&self, about: &str) {
-        self.tell(Job::Hold(about.to_owned()));
+    /// The image of this entry is of this edition.
+    pub fn hold(&self, about: &str, entry: u64) {
+        self.tell(Job::Hold(about.to_owned(), entry));
+    }
+
+    /// The log has forgotten all up to this entry, durably: what only that needed goes.
+    pub fn log_forgot(&self, entry: u64) {
+        self.tell(Job::Forgot(entry));
     }
 
     /// The log has been read, and all images are [held](Self::hold): bases of other editions go.
@@ -129,6 +156,7 @@ impl BaseWork {
 
 impl Drop for BaseWork {
     fn drop(&mut self) {
+        self.tell(Job::End);
         self.sender = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -138,40 +166,224 @@ impl Drop for BaseWork {
     }
 }
 
-fn run(main: &Base, jobs: &Receiver<Job>) {
-    if let Err(error) = main.tidy() {
-        tracing::warn!(event = "base_not_tidied", %error, "objects that nothing names stay");
+/// What the thread has.
+struct Work<'a> {
+    main: &'a Base,
+    beside: Beside,
+    begun: Option<(i64, u32)>,
+    /// That of the edition whose facts come; none while it cannot be had: nothing is pinned then.
+    other: Option<Option<Base>>,
+    /// Facts about large files, for that base.
+    late: Option<Late>,
+    /// Large files that were read, and what keeps their contents until they are pinned.
+    read: Vec<(Large, Hold)>,
+    needed: Needed,
+    /// All that needs an edition has been named.
+    knows_needed: bool,
+    /// Something may be removed.
+    is_untidy: bool,
+}
+
+/// What is not pinned at once.
+struct Beside {
+    /// Reads large files.
+    slow: Slow,
+    /// Paths of which it was said that there is no room for them.
+    said: BTreeSet<PathBuf>,
+}
+
+impl<'a> Work<'a> {
+    fn new(main: &'a Base, slow: Slow) -> Self {
+        let beside = Beside { slow, said: BTreeSet::new() };
+        let late = Some(Late::read(&main.dir, &main.name));
+        let (begun, other, read, needed) = (None, None, Vec::new(), Needed::default());
+        Self {
+            main,
+            beside,
+            begun,
+            other,
+            late,
+            read,
+            needed,
+            knows_needed: false,
+            is_untidy: true,
+        }
     }
-    let mut begun = None;
-    // That of the edition whose facts come; none while it cannot be had: nothing is pinned then.
-    let mut other: Option<Option<Base>> = None;
-    let mut needed = BTreeSet::new();
-    while let Ok(first) = jobs.recv() {
-        let mut next = Some(first);
-        while let Some(job) = next.take() {
-            if let Job::Hold(about) | Job::Stage(about) | Job::Edition(about, ..) = &job {
-                needed.extend(Spec::decode(about).ok().map(|spec| spec.base));
-            }
-            match job {
-                Job::Hold(_) => {}
-                Job::Known => {
-                    if let Err(error) = main.keep_editions(&needed) {
-                        tracing::warn!(event = "base_not_tidied", %error, "bases that nothing needs stay");
+
+    fn run(mut self, jobs: &Receiver<Job>) {
+        self.tidy();
+        while let Some(first) = self.next(jobs) {
+            let mut next = Some(first);
+            while let Some(job) = next.take() {
+                match job {
+                    Job::End => return,
+                    Job::Hold(about, entry) => {
+                        self.named(&about, |needed, base| needed.has_image(entry, base));
                     }
+                    Job::Known => {
+                        (self.knows_needed, self.is_untidy) = (true, true);
+                        self.pin_late();
+                    }
+                    Job::Forgot(entry) => {
+                        self.needed.log_forgot(entry);
+                        self.is_untidy = true;
+                    }
+                    Job::Read(read) => {
+                        self.beside.slow.told(&read.0);
+                        self.read.push(*read);
+                        self.pin_late();
+                    }
+                    Job::Stage(about, entry) => {
+                        self.named(&about, |needed, base| needed.is_asked(entry, base));
+                        drop(edition(self.main, &about));
+                    }
+                    Job::Follow(about) => {
+                        let base = Spec::decode(&about).ok().map(|spec| spec.base);
+                        self.needed.follow(base);
+                        self.follow(&about);
+                    }
+                    Job::Edition(about, number, since) => {
+                        let base = Spec::decode(&about).ok().map(|spec| spec.base);
+                        self.needed.begins(since, base);
+                        self.named(&about, |_, _| {});
+                        self.follow(&about);
+                        note_commands(self.main, &about, number, since);
+                    }
+                    job => next = self.pin_all(job, jobs),
                 }
-                Job::Stage(about) => drop(edition(main, &about)),
-                Job::Follow(about) => other = edition(main, &about),
-                Job::Edition(about, number, since) => {
-                    other = edition(main, &about);
-                    note_commands(main, &about, number, since);
-                }
-                job => match &other {
-                    None => next = pin_all(main, &mut begun, job, jobs),
-                    Some(Some(base)) => next = pin_all(base, &mut begun, job, jobs),
-                    Some(None) => {}
-                },
+            }
+            self.tidy();
+        }
+    }
+
+    /// The next job; `None`: the node is gone.
+    fn next(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+        loop {
+            if !self.is_untidy {
+                return jobs.recv().ok();
+            }
+            match jobs.recv_timeout(AGAIN) {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.tidy(),
             }
         }
+    }
+
+    /// Removes what nothing needs, if there may be something, and nobody is at it.
+    fn tidy(&mut self) {
+        if !self.is_untidy {
+            return;
+        }
+        let mut editions = self.needed.editions();
+        editions.extend(self.main.awaited());
+        // At a start not all have been named yet.
+        match self.main.tidy(self.knows_needed.then_some(&editions)) {
+            Ok(None) => {}
+            Ok(Some(removed)) => {
+                self.is_untidy = false;
+                if removed > 0 && self.knows_needed {
+                    // There may be room for others now.
+                    self.beside.slow.forget_refused();
+                    self.pin_late();
+                }
+            }
+            Err(error) => {
+                self.is_untidy = false;
+                tracing::warn!(event = "base_not_tidied", %error, "what nothing needs stays");
+            }
+        }
+    }
+
+    /// The log or an image names an edition.
+    fn named(&mut self, about: &str, note: impl FnOnce(&mut Needed, crate::base::store::Digest)) {
+        if let Ok(spec) = Spec::decode(about) {
+            note(&mut self.needed, spec.base);
+            self.main.awaits_no_more(spec.base);
+        }
+    }
+
+    /// What follows is for the base of this edition.
+    fn follow(&mut self, about: &str) {
+        self.other = edition(self.main, about);
+        self.late = self.base().map(|base| Late::read(&base.dir, &base.name));
+        if self.knows_needed {
+            self.pin_late();
+        }
+    }
+
+    /// The base that facts are for.
+    fn base(&self) -> Option<&Base> {
+        match &self.other {
+            None => Some(self.main),
+            Some(other) => other.as_ref(),
+        }
+    }
+
+    /// Pins what was too large before, as far as that is possible by now.
+    fn pin_late(&mut self) {
+        let none = self.pin(|pinner, late, beside| {
+            late.try_all(|fact| pin(pinner, fact, beside));
+        });
+        if none.is_none() {
+            self.read.clear();
+        }
+    }
+
+    /// Pins what comes for one base; answers the job that is none of its.
+    fn pin_all(&mut self, first: Job, jobs: &Receiver<Job>) -> Option<Job> {
+        let mut begun = self.begun;
+        let mut rest = None;
+        self.pin(|pinner, late, beside| {
+            for job in std::iter::once(first).chain(jobs.try_iter()) {
+                match job {
+                    Job::Begun(s, ns) => {
+                        begun = Some((s, ns));
+                        pinner.log_begun(s, ns);
+                    }
+                    Job::Program(found) => {
+                        let (command, program, cwd) = *found;
+                        if let Err(why) = pinner.program(&command, &program, &cwd) {
+                            not_pinned(&program.path, &why);
+                        }
+                    }
+                    Job::Facts(entry) => pin_entry(pinner, &entry, late, beside),
+                    other => {
+                        rest = Some(other);
+                        break;
+                    }
+                }
+            }
+        });
+        self.begun = begun;
+        rest
+    }
+
+    /// Has the current base's pinner do this, and makes what it did durable. `None`: there is no base.
+    fn pin(&mut self, act: impl FnOnce(&mut Pinner<'_>, &mut Late, &mut Beside)) -> Option<()> {
+        let base = match &self.other {
+            None => self.main,
+            Some(other) => other.as_ref()?,
+        };
+        let late = self.late.as_mut()?;
+        let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), self.begun);
+        let (found, holds): (Vec<_>, Vec<_>) = self.read.drain(..).unzip();
+        pinner.found = Some(found);
+        act(&mut pinner, late, &mut self.beside);
+        let written = match pinner.changed {
+            true => base.objects().sync().and_then(|()| base.set(pinner.index)),
+            false => Ok(()),
+        };
+        // Facts that are pinned wait no more, once the index is written.
+        if let Err(error) = written.and_then(|()| late.write()) {
+            tracing::warn!(
+                event = "base_unwritten", %error,
+                "what the server uses of this host stays where it is; the base is written with the next use"
+            );
+        }
+        // The index names them by now, or nothing does.
+        drop(holds);
+        Some(())
     }
 }
 
@@ -203,60 +415,38 @@ fn note_commands(main: &Base, about: &str, number: u64, since: u64) {
     }
 }
 
-/// Pins what comes for one base; answers the job that is none of its.
-fn pin_all(
-    base: &Base,
-    begun: &mut Option<(i64, u32)>,
-    first: Job,
-    jobs: &Receiver<Job>,
-) -> Option<Job> {
-    let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), *begun);
-    let mut rest = None;
-    for job in std::iter::once(first).chain(jobs.try_iter()) {
-        match job {
-            Job::Begun(s, ns) => {
-                *begun = Some((s, ns));
-                pinner.log_begun(s, ns);
-            }
-            Job::Program(found) => {
-                let (command, program, cwd) = *found;
-                if let Err(why) = pinner.program(&command, &program, &cwd) {
-                    not_pinned(&program.path, &why);
-                }
-            }
-            Job::Facts(entry) => pin(&mut pinner, &entry),
-            other => {
-                rest = Some(other);
-                break;
-            }
-        }
-    }
-    if pinner.changed
-        && let Err(error) = base.objects().sync().and_then(|()| base.set(pinner.index))
-    {
-        tracing::warn!(
-            event = "base_unwritten", %error,
-            "what the server uses of this host stays where it is; the base is written with the next use"
-        );
-    }
-    rest
-}
-
-fn pin(pinner: &mut Pinner<'_>, entry: &[u8]) {
+fn pin_entry(pinner: &mut Pinner<'_>, entry: &[u8], late: &mut Late, beside: &mut Beside) {
     let Ok(entry) = EntryRef::parse(entry) else { return };
     for record in entry.records() {
         let Record::Files { facts, .. } = record else { continue };
         for fact in fact::facts(facts) {
-            if let Err(why) = pinner.fact(&fact) {
-                let path = String::from_utf8_lossy(fact.path).into_owned();
-                not_pinned(Path::new(&path), &why);
+            if pin(pinner, &fact, beside) && !late.add(&fact) {
+                let why = Why::Because("too many large files wait to be pinned".into());
+                not_pinned(Path::new(&*String::from_utf8_lossy(fact.path)), &why);
             }
         }
     }
 }
 
+/// Pins what a fact is about. True if that is to be tried again later.
+fn pin(pinner: &mut Pinner<'_>, fact: &Fact<'_>, beside: &mut Beside) -> bool {
+    let Err(why) = pinner.fact(fact) else { return false };
+    if let Some(path) = pinner.wanted.take() {
+        beside.slow.read(path);
+    }
+    let path = PathBuf::from(&*String::from_utf8_lossy(fact.path));
+    let is_later = matches!(why, Why::Later | Why::NoRoom(_));
+    if !matches!(why, Why::NoRoom(_)) || beside.said.insert(path.clone()) {
+        not_pinned(&path, &why);
+    }
+    is_later
+}
+
 fn not_pinned(path: &Path, why: &Why) {
-    if let Why::Because(why) = why {
-        tracing::info!(event = "not_pinned", path = %path.display(), why);
+    match why {
+        Why::Because(why) | Why::NoRoom(why) => {
+            tracing::info!(event = "not_pinned", path = %path.display(), why);
+        }
+        Why::Kernels | Why::Later => {}
     }
 }

@@ -50,7 +50,7 @@ use skein_model::LogIndex;
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::Order;
 use skein_replica::server::Link;
-use skein_replica::{Inbox, Replica, replica};
+use skein_replica::{Inbox, Replica, ReplicaError, replica};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
@@ -180,6 +180,7 @@ impl Reactor {
             data_dir: config.data_dir.clone(),
             images,
             base,
+            forgetting: None,
             launcher,
             keeper: None,
             former: Vec::new(),
@@ -303,6 +304,11 @@ impl Reactor {
     fn finish(mut self, result: Outcome) -> Outcome {
         if let Err(error) = &result {
             tracing::error!(event = "node_failed", %error);
+            if let NodeError::Replica(ReplicaError::HostFile(_)) = error
+                && let Some(base) = &self.replica.env.peers.base
+            {
+                base.doubt();
+            }
         }
         self.replica.finish();
         result
@@ -311,7 +317,9 @@ impl Reactor {
     /// Loops until the node ends, or this thread must write something.
     fn go_round(&mut self, happened: &mut Happened) -> Result<Pause, NodeError> {
         if let Some(result) = self.written.take() {
-            self.replica.persisted(result?);
+            let ticket = result?;
+            self.replica.env.wrote(ticket);
+            self.replica.persisted(ticket);
         }
         loop {
             self.replica.turn()?;
@@ -327,6 +335,9 @@ impl Reactor {
             self.replica.awake();
             if self.dispatch(happened) {
                 while let Ok(message) = self.inbox.try_recv() {
+                    if let Inbox::Durable(Ok(ticket)) = &message {
+                        self.replica.env.wrote(*ticket);
+                    }
                     self.replica.hear(message)?;
                 }
             }
@@ -342,7 +353,9 @@ impl Reactor {
         if claim.is_none() {
             self.replica.hand_over_own_writes();
         }
-        Some((self.replica.take_own_writes(), claim?))
+        let (writes, claim) = (self.replica.take_own_writes(), claim?);
+        writes.iter().for_each(|persist| self.replica.env.writes(persist));
+        Some((writes, claim))
     }
 
     /// Waits until an event, or a deadline.

@@ -24,7 +24,7 @@ use nix::time::{ClockId, clock_gettime};
 use skein_arena::layout::Sizes;
 use skein_log::frame::Levels;
 use skein_log::wal::thread::WalThread;
-use skein_log::{LogEntry, OldEntries, Persist};
+use skein_log::{LogEntry, OldEntries, Persist, Ticket};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
@@ -62,6 +62,8 @@ pub struct System {
     pub(super) images: Option<ImageWork>,
     /// Keeps what the server uses of its host; none in such a run.
     pub(super) base: Option<BaseWork>,
+    /// The log is being made to begin behind this entry.
+    pub(super) forgetting: Option<(Ticket, LogIndex)>,
     pub(super) launcher: Arc<dyn Launcher>,
     /// The server's process, and earlier ones.
     pub(super) keeper: Option<Keeper>,
@@ -148,12 +150,31 @@ impl Transport for System {
     }
 }
 
+impl System {
+    /// This is about to be written to the log.
+    pub(super) fn writes(&mut self, persist: &Persist) {
+        if let Some(new) = &persist.base {
+            self.forgetting = Some((persist.ticket, new.base().index));
+        }
+    }
+
+    /// The log is on disk up to here.
+    pub(super) fn wrote(&mut self, ticket: Ticket) {
+        if let Some((_, index)) = self.forgetting.take_if(|(forgetting, _)| *forgetting <= ticket)
+            && let Some(base) = &self.base
+        {
+            base.log_forgot(index.0);
+        }
+    }
+}
+
 impl Storage for System {
     fn has_log(&self) -> bool {
         self.wal.is_some()
     }
 
     fn append(&mut self, persist: Persist) {
+        self.writes(&persist);
         if let Some(wal) = &self.wal {
             wal.append(persist);
         }
@@ -370,7 +391,7 @@ impl Images for System {
     fn images_at_start(&mut self) -> Vec<Image> {
         let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
         if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
-            all.iter().for_each(|image| base.hold(&image.state.edition.about));
+            all.iter().for_each(|image| base.hold(&image.state.edition.about, image.index().0));
             base.follow(&image.state.edition.about);
             base.began(&image.state.start);
         }
@@ -429,6 +450,13 @@ impl Observer for System {
     fn committed(&mut self, entry: &LogEntry) {
         if let Some(base) = &mut self.base {
             base.committed(entry);
+        }
+    }
+
+    fn forgot(&mut self, index: LogIndex) {
+        // A log on disk tells when it has written that.
+        if let Some(base) = self.base.as_ref().filter(|_| self.wal.is_none()) {
+            base.log_forgot(index.0);
         }
     }
 }
