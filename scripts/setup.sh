@@ -25,6 +25,8 @@ tests=(
     apache2 apache2-utils gerbera wrk curl openssl
     # For servers of this repository.
     libevent-dev
+    # File systems with reflinks.
+    btrfs-progs xfsprogs
     # For counting instructions.
     valgrind
     # For looking into a replayed server.
