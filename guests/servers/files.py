@@ -1,7 +1,7 @@
 """A server that tells what it finds of its host's files: `files.py PORT DIRECTORY`.
 
 At its start it imports a module beside it and opens a database with rows in it. A line is a question: `read`, `time`, `list`, `there` or `link`
-and a name in the directory; `about` is its permissions and owner; `number` is what the kernel numbers it by, `add` writes a line to it, `move A B` renames it; `rows` is what the database has, `row TEXT` adds to it; `plug` asks a library and `tool` a program; `jail NAME` is a child
+and a name in the directory; `about` is its permissions and owner; `number` is what the kernel numbers it by, `middle` is 8 bytes of it, `add` writes a line to it, `move A B` renames it; `rows` is what the database has, `row TEXT` adds to it; `plug` asks a library and `tool` a program; `jail NAME` is a child
 that has the directory `jail` for its root. Every answer is a line.
 """
 
@@ -43,6 +43,10 @@ def answer(question, rest):
     if question == "read":
         with open(path, encoding="utf-8") as file:
             return file.read().replace("\n", " ")
+    if question == "middle":
+        with open(path, "rb") as file:
+            file.seek(os.fstat(file.fileno()).st_size // 2)
+            return file.read(8).decode()
     if question == "time":
         return str(os.stat(path).st_mtime_ns)
     if question == "about":

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -14,6 +14,8 @@ use common::cluster::{Cluster, free_port, wait_for_or};
 use common::{Place, resp, runtime};
 use nix::sys::signal::Signal;
 
+/// Longer than what a start reads of a base: 1 GiB and a bit.
+const LARGE_BYTES: u64 = (1 << 30) + (64 << 20);
 /// A user that this machine does not know.
 const USER: u32 = 12_345;
 
@@ -232,6 +234,68 @@ fn a_wiped_replica_gets_a_base_from_the_others_on_a_host_that_has_other_files() 
     redis.assert_unchanged();
     let listed = |id| text(&base(&redis.cluster.place, "ls", Some(id)));
     assert_eq!(listed(3), listed(1));
+}
+
+/// A file that is a hole but for its middle.
+fn large(path: &Path, middle: &str) {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(LARGE_BYTES).unwrap();
+    file.write_all_at(middle.as_bytes(), LARGE_BYTES / 2).unwrap();
+}
+
+/// The start of a node does not read it: what the server finds does.
+#[test]
+fn a_very_large_file_is_pinned_and_what_rots_of_it_is_mended() {
+    let (place, port) = (Place::new(), free_port());
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/servers");
+    let dir = place.path("files");
+    fs::create_dir_all(dir.join("app")).unwrap();
+    fs::copy(guests.join("files.py"), dir.join("app/files.py")).unwrap();
+    fs::write(dir.join("app/words.py"), "UNKNOWN = 'ask else'\n").unwrap();
+    large(&dir.join("big"), "the good");
+    let (script, directory) = (dir.join("app/files.py"), dir.to_str().unwrap());
+    let run = |place: Place| {
+        let port_text = port.to_string();
+        let server = ["/usr/bin/python3", script.to_str().unwrap(), &port_text, directory];
+        Cluster::start_in(place, port, &[], &server)
+    };
+    let mut cluster = run(place);
+    cluster.wait_ready();
+    assert_eq!(cluster.ask("middle big"), "the good");
+    for id in 1..=3 {
+        let ls = || text(&base(&cluster.place, "ls", Some(id)));
+        wait_for_or("the pinned file", ls, || ls().contains("/files/big\n").then_some(()));
+    }
+    cluster.signal(Signal::SIGTERM);
+    cluster.wait_end();
+    let place = cluster.into_place();
+    // The host has another one by now, one replica has lost it, and another one has it damaged, of which nothing shows.
+    large(&dir.join("big"), "the bad!");
+    fs::remove_file(object(&place, 3, "/files/big")).unwrap();
+    let damaged = object(&place, 1, "/files/big");
+    let good = fs::read_to_string(place.path("data/node-1/base/notes")).unwrap();
+    let file = fs::File::options().write(true).open(&damaged).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"the rot!", LARGE_BYTES / 2).unwrap();
+    file.set_modified(modified).unwrap();
+    let cluster = run(place);
+    cluster.wait_ready();
+    assert_eq!(cluster.ask("middle big"), "the good", "{good}");
+    let middle = |id| {
+        let mut bytes = [0; 8];
+        let file = fs::File::open(object(&cluster.place, id, "/files/big")).ok()?;
+        file.read_exact_at(&mut bytes, LARGE_BYTES / 2).ok()?;
+        // It came as a hole, too.
+        assert!(file.metadata().unwrap().blocks() * 512 < LARGE_BYTES / 4);
+        (&bytes == b"the good").then_some(())
+    };
+    for id in 1..=3 {
+        wait_for_or("the good contents", || cluster.evidence(), || middle(id));
+    }
+    let log = fs::read_to_string(cluster.place.path("data/node-1/node.log")).unwrap();
+    let at = |word: &str| log.find(word).unwrap_or_else(|| panic!("{word}: {log}"));
+    assert!(at("\"node_failed\"") < at("\"base_damaged\""), "{log}");
+    cluster.wait_ready();
 }
 
 #[test]

@@ -215,8 +215,21 @@ fn files_of_the_host_are_taken_over() {
 }
 
 #[test]
-fn bases_that_nothing_needs_go_at_the_next_start() {
+fn bases_that_nothing_needs_go_while_the_node_runs() {
     let mut redis = Redis::start();
+    let place = &redis.real.cluster.place;
+    let (dir, log) = (place.path("data/node-1/base"), place.path("data/node-1/node.log"));
+    let data = place.data();
+    // The contents of the configuration that the current edition's servers see.
+    let conf = |redis: &Redis| {
+        let words = ["base", "ls", "--data", &data, "--replica", "1"];
+        let text = redis.real.cluster.place.run(&words).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let row = text.lines().find(|line| line.ends_with("/redis.conf"));
+        let digest = row.and_then(|row| row.split_whitespace().nth(2));
+        digest.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let mut contents = Vec::new();
     for (edition, megabytes) in [(2, "12mb"), (3, "13mb")] {
         let text = fs::read_to_string(redis.conf()).unwrap();
         let (before, _) = text.split_once("maxmemory").unwrap();
@@ -224,14 +237,14 @@ fn bases_that_nothing_needs_go_at_the_next_start() {
         fs::write(redis.conf(), text).unwrap();
         redis.does(&["--files"]);
         redis.wait_edition(edition);
+        contents.push(conf(&redis));
     }
-    let place = &redis.real.cluster.place;
-    let (dir, log) = (place.path("data/node-1/base"), place.path("data/node-1/node.log"));
-    let bases = move || {
+    let bases = || {
         let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().starts_with("index-")).count()
     };
-    assert_eq!(bases(), 2);
+    let has = |digest: &str| dir.join("objects").join(digest).exists();
+    assert!(bases() == 2 && contents.iter().all(|digest| has(digest)));
     // The log forgets both upgrades behind two images, when their servers were compared.
     let image = || {
         redis.ask(&["INCR", "image"]);
@@ -265,12 +278,21 @@ fn bases_that_nothing_needs_go_at_the_next_start() {
                 .then_some(())
         },
     );
-    assert_eq!(bases(), 2, "they go at a start");
-    // What the log forgets is on disk with its next write, or at an end in order.
-    redis.real.stop_and_run_again();
+    // That is on disk with the log's next write.
+    wait_for_or(
+        "one base, without the other's configuration",
+        || redis.real.cluster.evidence(),
+        || {
+            redis.ask(&["INCR", "image"]);
+            (bases() == 1 && !has(&contents[0])).then_some(())
+        },
+    );
+    assert!(has(&contents[1]));
+    redis.assert_all_there(&(13 << 20).to_string());
+    redis.real.kill_all_and_run_again();
     redis.wait_edition(3);
     redis.assert_all_there(&(13 << 20).to_string());
-    wait_for_or("one base", || redis.real.cluster.evidence(), || (bases() == 1).then_some(()));
+    assert_eq!(bases(), 1);
 }
 
 #[test]

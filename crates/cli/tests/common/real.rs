@@ -74,13 +74,6 @@ impl Real {
         self.run_again();
     }
 
-    /// Ends all in order, and starts it again on the data on disk.
-    pub fn stop_and_run_again(&mut self) {
-        self.cluster.signal(Signal::SIGTERM);
-        assert_eq!(self.cluster.wait_end(), Some(0), "{}", self.cluster.said());
-        self.run_again();
-    }
-
     /// After its end, starts it again on the data on disk.
     pub fn run_again(&mut self) {
         let place = std::mem::replace(&mut self.cluster.place, Place::new());
