@@ -132,7 +132,7 @@ pub struct CheckpointConfig {
     pub leader_intervals: u64,
     /// The images that are kept, the newest ones: 2. When one is damaged, the one before it counts.
     pub keep: usize,
-    /// The time after which all images are read and compared with their digests again: a day; 0: only at a start. A damaged one is set aside.
+    /// The time after which all images are read and compared with their digests again: a day; 0: only at a start. A damaged one is set aside. Nodes read pinned files as often.
     pub scrub_s: u64,
     /// Bytes a second at which an image is fetched from another replica at most: 32 MiB, a quarter of a gigabit network.
     pub fetch_bytes_per_s: u64,

@@ -19,7 +19,8 @@
 //! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path of an index never changes. What cannot be pinned
 //! (devices, what there is no room for, what has changed in between) stays the host's, and is refused by the runtime once it differs.
 //!
-//! What no edition needs any more goes at a start, and when the log has forgotten its entries. Running servers see their files through links of their own in a tree.
+//! An edition's index goes when the log has forgotten its entries, and contents that nothing names go then and at a start. Running servers see their files through links of
+//! their own in a tree.
 //!
 //! Threads: one ([`work`]), beside the reactor, and one for large files, which everything else goes before ([`slow`]); one for each replica that is given contents; and
 //! the starter of a server, which reads.
@@ -88,6 +89,8 @@ struct Owner {
     others: Arc<Mutex<Vec<(u64, Address)>>>,
     /// Editions whose files were got for an upgrade that the log has not got yet; the same.
     awaited: Arc<Mutex<BTreeSet<Digest>>>,
+    /// Editions whose servers were started, the last one last; the same.
+    launched: Arc<Mutex<Vec<Digest>>>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -147,7 +150,25 @@ impl Base {
     #[must_use]
     pub fn of_node(self, config: &NodeConfig) -> Self {
         let (config, others) = (Arc::new(config.clone()), Arc::default());
-        Self { node: Some(Owner { config, others, awaited: Arc::default() }), ..self }
+        let (awaited, launched) = (Arc::default(), Arc::default());
+        Self { node: Some(Owner { config, others, awaited, launched }), ..self }
+    }
+
+    /// A server of an edition is about to be started. It may continue from an image that another replica has sent, of which the log says nothing.
+    pub(crate) fn launches(&self, edition: Digest) {
+        if let Some(node) = &self.node {
+            let mut launched = node.launched.lock().unwrap_or_else(PoisonError::into_inner);
+            launched.retain(|other| *other != edition);
+            launched.push(edition);
+        }
+    }
+
+    /// The log has forgotten what others than the last one need.
+    fn forget_launched(&self) {
+        if let Some(node) = &self.node {
+            let mut launched = node.launched.lock().unwrap_or_else(PoisonError::into_inner);
+            *launched = launched.last().copied().into_iter().collect();
+        }
     }
 
     /// An edition stays, though the log does not know it yet.
@@ -164,11 +185,12 @@ impl Base {
         }
     }
 
-    /// The editions that the log may name soon.
-    fn awaited(&self) -> BTreeSet<Digest> {
-        let awaited =
-            |node: &Owner| node.awaited.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.node.as_ref().map(awaited).unwrap_or_default()
+    /// Editions that are needed, whatever the log says.
+    fn in_use(&self) -> Vec<Digest> {
+        let Some(node) = &self.node else { return Vec::new() };
+        let awaited = node.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let launched = node.launched.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.iter().chain(launched.iter()).copied().collect()
     }
 
     /// The node that has it.
@@ -317,12 +339,14 @@ impl Base {
         Ok(())
     }
 
-    /// Removes indexes of other editions than these, objects that nothing names, and other remains; `None` keeps all editions. Answers the number of objects; `None` if
+    /// Removes indexes of other editions than these and those that are in use, objects that nothing names, and other remains; `None` keeps all editions. Answers the number of objects; `None` if
     /// somebody is at them: it is to be tried again. Only for the node that has the data directory.
     fn tidy(&self, editions: Option<&BTreeSet<Digest>>) -> io::Result<Option<u64>> {
         let names = || {
             if let Some(editions) = editions {
-                self.keep_editions(editions)?;
+                let mut kept = editions.clone();
+                kept.extend(self.in_use());
+                self.keep_editions(&kept)?;
             }
             let mut named = BTreeSet::new();
             for name in self.names()? {

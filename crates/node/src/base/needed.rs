@@ -37,8 +37,8 @@ impl Needed {
         self.images.insert(entry, edition);
     }
 
-    /// The log has forgotten all up to this entry.
-    pub(super) fn log_forgot(&mut self, entry: u64) {
+    /// The log has forgotten all up to this entry. True: it says in which edition it begins.
+    pub(super) fn log_forgot(&mut self, entry: u64) -> bool {
         let first = self.begun.range(..=entry).next_back().map(|(at, _)| *at);
         if let Some(first) = first {
             self.begun = self.begun.split_off(&first);
@@ -46,6 +46,7 @@ impl Needed {
             self.asked = self.asked.split_off(&first);
         }
         self.images = self.images.split_off(&entry);
+        first.is_some_and(|first| first > 0)
     }
 
     /// Those that may be started, but for the founders'.
@@ -73,9 +74,9 @@ mod tests {
         let all = |needed: &Needed| needed.editions().iter().map(|d| d.0[0]).collect::<Vec<_>>();
         assert_eq!(all(&needed), [1, 2, 3]);
         // The log begins in the founders' edition.
-        needed.log_forgot(14);
+        assert!(!needed.log_forgot(14));
         assert_eq!(all(&needed), [1, 2, 3]);
-        needed.log_forgot(15);
+        assert!(needed.log_forgot(15));
         assert_eq!(all(&needed), [1, 2, 3]);
         needed.log_forgot(24);
         assert_eq!(all(&needed), [1, 2, 3]);
@@ -102,9 +103,9 @@ mod tests {
         needed.has_image(40, edition(2));
         needed.begins(30, Some(edition(2)));
         assert_eq!(needed.editions(), [edition(1), edition(2)].into());
-        needed.log_forgot(20);
+        assert!(!needed.log_forgot(20));
         assert_eq!(needed.editions(), [edition(1), edition(2)].into());
-        needed.log_forgot(40);
+        assert!(needed.log_forgot(40));
         assert_eq!(needed.editions(), [edition(2)].into());
         needed.begins(50, None);
         needed.log_forgot(60);

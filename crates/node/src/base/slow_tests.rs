@@ -228,8 +228,10 @@ fn what_no_edition_needs_any_more_goes_while_the_node_runs() {
         (base, added.digest, spec.encode())
     };
     let (second, third, fourth) = (edition(2, "second"), edition(3, "third"), edition(4, "fourth"));
-    // One that is staged for an upgrade to come.
+    let fifth = edition(5, "fifth");
+    // One that is staged for an upgrade to come, and one that continues from another replica's image.
     base.awaits(Digest([4; 32]));
+    base.launches(Digest([5; 32]));
     let is_there = |digest: Digest| base.objects().path(digest).exists();
     let mut work = BaseWork::start(base.clone(), None).unwrap();
     work.committed(&begins(10, &second.2));
@@ -245,11 +247,16 @@ fn what_no_edition_needs_any_more_goes_while_the_node_runs() {
     let (path, entry) = marker("so far");
     work.committed(&entry);
     wait_for("pinned file", || has(&base.of_edition(Digest([3; 32])).unwrap(), &path));
-    let all = [main.digest, second.1, third.1, fourth.1];
+    let all = [main.digest, second.1, third.1, fourth.1, fifth.1];
     assert!(all.iter().all(|digest| is_there(*digest)));
     work.log_forgot(20);
     wait_for("tidied base", || !is_there(second.1));
     assert!(!host.path("data/base").join(edition_name(Digest([2; 32]))).exists());
+    assert!([main.digest, third.1, fourth.1, fifth.1].iter().all(|digest| is_there(*digest)));
+    // Another one has been started since, and the log is in that.
+    base.launches(Digest([3; 32]));
+    work.log_forgot(21);
+    wait_for("tidied base", || !is_there(fifth.1));
     assert!([main.digest, third.1, fourth.1].iter().all(|digest| is_there(*digest)));
     assert!(has(&base, &host.path("first")) && !second.0.is_empty());
 }

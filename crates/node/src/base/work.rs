@@ -49,7 +49,7 @@ enum Job {
     Stage(String, u64),
     /// The image of this entry is of this edition.
     Hold(String, u64),
-    /// All editions have been named that images or the log need.
+    /// The log has been read, and images have been named.
     Known,
     /// The log has forgotten all up to this entry, durably.
     Forgot(u64),
@@ -137,7 +137,7 @@ impl BaseWork {
         self.tell(Job::Forgot(entry));
     }
 
-    /// The log has been read, and all images are [held](Self::hold): bases of other editions go.
+    /// The log has been read, and all images are [held](Self::hold): large files that wait are gone on with.
     pub fn log_is_read(&self) {
         self.tell(Job::Known);
     }
@@ -178,8 +178,10 @@ struct Work<'a> {
     /// Large files that were read, and what keeps their contents until they are pinned.
     read: Vec<(Large, Hold)>,
     needed: Needed,
-    /// All that needs an edition has been named.
-    knows_needed: bool,
+    /// The log and the images have been read.
+    has_begun: bool,
+    /// The log has forgotten something in this life: by then it has handed out what names editions. At a start it may have an upgrade that it does not know to be committed.
+    has_forgotten: bool,
     /// Something may be removed.
     is_untidy: bool,
 }
@@ -205,7 +207,8 @@ impl<'a> Work<'a> {
             late,
             read,
             needed,
-            knows_needed: false,
+            has_begun: false,
+            has_forgotten: false,
             is_untidy: true,
         }
     }
@@ -221,12 +224,14 @@ impl<'a> Work<'a> {
                         self.named(&about, |needed, base| needed.has_image(entry, base));
                     }
                     Job::Known => {
-                        (self.knows_needed, self.is_untidy) = (true, true);
+                        self.has_begun = true;
                         self.pin_late();
                     }
                     Job::Forgot(entry) => {
-                        self.needed.log_forgot(entry);
-                        self.is_untidy = true;
+                        if self.needed.log_forgot(entry) {
+                            self.main.forget_launched();
+                        }
+                        (self.has_forgotten, self.is_untidy) = (true, true);
                     }
                     Job::Read(read) => {
                         self.beside.slow.told(&read.0);
@@ -275,14 +280,13 @@ impl<'a> Work<'a> {
         if !self.is_untidy {
             return;
         }
-        let mut editions = self.needed.editions();
-        editions.extend(self.main.awaited());
-        // At a start not all have been named yet.
-        match self.main.tidy(self.knows_needed.then_some(&editions)) {
+        let editions = self.needed.editions();
+        let knows_all = self.has_begun && self.has_forgotten;
+        match self.main.tidy(knows_all.then_some(&editions)) {
             Ok(None) => {}
             Ok(Some(removed)) => {
                 self.is_untidy = false;
-                if removed > 0 && self.knows_needed {
+                if removed > 0 && self.has_begun {
                     // There may be room for others now.
                     self.beside.slow.forget_refused();
                     self.pin_late();
@@ -307,7 +311,7 @@ impl<'a> Work<'a> {
     fn follow(&mut self, about: &str) {
         self.other = edition(self.main, about);
         self.late = self.base().map(|base| Late::read(&base.dir, &base.name));
-        if self.knows_needed {
+        if self.has_begun {
             self.pin_late();
         }
     }

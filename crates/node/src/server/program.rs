@@ -158,6 +158,7 @@ impl Launcher for EditionLauncher {
         restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
         let spec = Spec::decode(&self.about)?;
+        self.main.launches(spec.base);
         let base = fetch::edition(&self.main, spec.base)?;
         let mut config = self.config.clone();
         spec.command.give(&mut config.server);
