@@ -271,12 +271,15 @@ impl Objects {
 
     /// How much more it may take.
     fn room(&self) -> io::Result<Room> {
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = match *bytes {
+        let known = *self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = match known {
             Some(held) => held,
-            None => *bytes.insert(self.count()?),
+            None => {
+                let counted = self.count()?;
+                *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+                counted
+            }
         };
-        drop(bytes);
         Ok(Room { free: (self.file_system.free)(&self.dir)?, held })
     }
 
@@ -331,10 +334,10 @@ impl Objects {
         fs::rename(part, self.path(digest))?;
         let meta = file.metadata()?;
         self.notes().was_read(digest, State::of(&meta), shared);
-        if !self.notes().is_shared(digest)
-            && let Some(bytes) = &mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            *bytes += meta.blocks() * 512;
+        let takes = if self.is_shared(digest) { 0 } else { meta.blocks() * 512 };
+        // Counted when it is asked for the first time.
+        if let Some(bytes) = &mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
+            *bytes += takes;
         }
         Ok(())
     }
