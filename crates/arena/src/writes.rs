@@ -11,7 +11,7 @@ pub const WRITE_BYTES: usize = 16;
 pub const RECORD_BYTES: usize = (WRITES + 1) * WRITE_BYTES;
 /// So many of the newest notes may still grow: who reads the record again begins so far before its end.
 pub const GROWING: u64 = 4;
-/// In place of a last page: all up to the end of the file, wherever that will be.
+/// In place of a last page: all up to the end of the file, wherever that will be. Whatever may make a hole in a file is noted so.
 pub const TO_THE_END: u32 = u32::MAX;
 
 /// Pages of a file that were written to.

@@ -14,6 +14,7 @@ pub use crate::file_pages::Ahead;
 use crate::file_pages::{OneAhead, Stored, Two, Writes};
 use crate::form::{ImageError, PAGE_BYTES};
 use crate::inode_table::{InodeTable, word};
+use crate::layered::{About, Layered};
 use crate::pack::{PackId, PackWriter};
 use crate::packed::Earlier;
 use crate::raw::Raw;
@@ -24,7 +25,7 @@ use skein_arena::inodes::{INODE_BYTES, INODES};
 use skein_arena::layout::{HEADER_BYTES, Header};
 use skein_arena::writes::{GROWING, RECORD_BYTES, WRITES, since};
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Write};
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -201,28 +202,30 @@ impl<'a> Survey<'a> {
         Ok(Self { listed, record, files: HashMap::new(), open: 0 })
     }
 
+    /// The number of a file of which all that is written to it is noted, and how much was noted so far.
+    #[must_use]
+    pub fn follows(&self, about: &About) -> Option<(u64, u64)> {
+        self.listed.follows(about)
+    }
+
+    /// The pages of the file with this number that may have been written since so much was noted, in order. None: it is not known.
+    #[must_use]
+    pub fn written(&self, number: u64, noted: u64) -> Option<Vec<(u64, u64)>> {
+        self.listed.written(number, noted)
+    }
+
     /// There is something in a file from one position to another. Those of one file come one after the other.
-    ///
-    /// # Errors
-    /// The file cannot be asked about.
-    pub fn contents(
-        &mut self,
-        file: &File,
-        about: &Metadata,
-        start: u64,
-        end: u64,
-    ) -> io::Result<()> {
-        let known = self.listed.begin(file, about)?;
+    pub fn contents(&mut self, file: &dyn Layered, start: u64, end: u64) {
+        let known = self.listed.begin(file);
         let (mut at, to) = (start / PAGE_BYTES, end / PAGE_BYTES);
-        let Some(number) = known.followed() else { return Ok(()) };
+        let Some(number) = known.followed() else { return };
         if !start.is_multiple_of(PAGE_BYTES) || at == to {
-            return Ok(());
+            return;
         }
-        let is = file.metadata()?;
-        let one = self.files.entry((is.dev(), is.ino())).or_insert_with(|| OneAhead {
+        let one = self.files.entry(file.id()).or_insert_with(|| OneAhead {
             number,
             file: None,
-            stored: Stored { changed: (about.ctime(), about.ctime_nsec()), ..Stored::default() },
+            stored: Stored { changed: file.about().changed, ..Stored::default() },
             hashes: Vec::new(),
             unread: 0,
         });
@@ -247,12 +250,11 @@ impl<'a> Survey<'a> {
         if is_ahead
             && one.file.is_none()
             && self.open < MAX_FILES
-            && let Ok(file) = file.try_clone()
+            && let Ok(file) = file.file().and_then(File::try_clone)
         {
             one.file = Some(file);
             self.open += 1;
         }
-        Ok(())
     }
 
     /// What is to be read ahead.
@@ -261,7 +263,7 @@ impl<'a> Survey<'a> {
         let Self { listed, record, mut files, .. } = self;
         files.retain(|_, one| one.file.is_some());
         let Rewritten { arena, noted, .. } = listed.now;
-        Unread { record, ahead: Ahead { arena, noted, files, ..Ahead::default() } }
+        Unread { record, ahead: Ahead { arena, surveyed: noted, noted, files, ..Ahead::default() } }
     }
 }
 

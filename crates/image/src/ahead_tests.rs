@@ -70,8 +70,7 @@ impl Server {
 
     fn survey(&self, ahead: Option<&Ahead>) -> Unread {
         let mut survey = Survey::new(&self.arena, SIZES, None, ahead).unwrap();
-        let about = self.file.metadata().unwrap();
-        survey.contents(&self.file, &about, 0, about.len()).unwrap();
+        survey.contents(&self.file, 0, self.file.metadata().unwrap().len());
         survey.finish()
     }
 
@@ -83,7 +82,7 @@ impl Server {
         let now = Rewritten::read(&self.arena, &table, RECORD_AT, None, Some(ahead)).unwrap();
         let mut listed = Before::list(None, Some(ahead), now);
         let about = self.file.metadata().unwrap();
-        let known = listed.begin(&self.file, &about).unwrap();
+        let known = listed.begin(&self.file);
         let (mut at, to, mut read) = (0, about.len() / PAGE_BYTES, BTreeSet::new());
         while at < to {
             match listed.next(&known, at, to) {
@@ -174,7 +173,7 @@ fn an_image_takes_what_was_read_ahead_by_its_hash() {
     let now = Rewritten::read(&server.arena, &table, RECORD_AT, None, Some(&ahead)).unwrap();
     let mut copied = FilesCopied::new(None, Some(&ahead), now, None);
     let about = server.file.metadata().unwrap();
-    copied.contents(&server.file, &about, 0, about.len()).unwrap();
+    copied.contents(&server.file, 0, about.len()).unwrap();
     let (copied, _) = copied.finish();
     let expected: Vec<_> = (0..100).map(|page| server.hash(page)).collect();
     let of = |page| match page {

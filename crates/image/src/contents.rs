@@ -5,10 +5,11 @@
 
 use crate::file_pages::{Ahead, Extent, Stored, Two, Writes};
 use crate::inode_table::InodeTable;
+use crate::layered::{About, Layered};
 use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
 use skein_arena::writes::{RECORD_BYTES, since};
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
@@ -40,6 +41,8 @@ pub struct Rewritten {
     /// By the kernel's numbers, and by the marks of copies.
     rows: HashMap<Two<u64>, Row>,
     marked: HashMap<Two<i64>, Row>,
+    /// How much was noted when the image before was taken, and when the files were looked through to be read ahead.
+    since: [u64; 2],
     /// `None`: it is not known.
     written: Option<Writes>,
     written_ahead: Option<Writes>,
@@ -76,15 +79,17 @@ impl Rewritten {
             Some(written)
         };
         let before = before.filter(|before| before.arena == new.arena);
-        new.written = before.and_then(|before| written(before.noted, Writes::default()));
         let ahead = ahead.filter(|ahead| ahead.arena == new.arena);
+        let since = [before.map(|before| before.noted), ahead.map(|ahead| ahead.surveyed)];
+        new.since = since.map(Option::unwrap_or_default);
+        new.written = before.and_then(|before| written(before.noted, Writes::default()));
         new.written_ahead = ahead.and_then(|ahead| written(ahead.noted, ahead.written.clone()));
         Ok(new)
     }
 
     /// Whether the server made or changed this file.
     #[must_use]
-    pub fn is_own(&self, about: &Metadata) -> bool {
+    pub fn is_own(&self, about: &About) -> bool {
         self.row(about).is_some_and(|row| !row.is_hosts)
     }
 
@@ -93,9 +98,9 @@ impl Rewritten {
         self.rows.iter().filter(|(_, row)| row.is_mapped).map(|(id, _)| *id).collect()
     }
 
-    fn row(&self, about: &Metadata) -> Option<Row> {
-        let marked = self.marked.get(&(about.atime(), about.atime_nsec()));
-        marked.or_else(|| self.rows.get(&(about.dev(), about.ino()))).copied()
+    fn row(&self, about: &About) -> Option<Row> {
+        let marked = self.marked.get(&about.accessed);
+        marked.or_else(|| self.rows.get(&about.id)).copied()
     }
 }
 
@@ -148,38 +153,54 @@ impl<'a> Listed<'a> {
         Self { now, before, ahead, list, pages: 0 }
     }
 
-    /// Begins a file: `about` is what the server's mounts say of it.
-    ///
-    /// # Errors
-    /// It cannot be asked about.
-    pub fn begin(&mut self, file: &File, about: &Metadata) -> io::Result<OneFile<'a>> {
-        let Some(Row { number, is_mapped, .. }) = self.now.row(about) else {
-            return Ok(OneFile::default());
+    /// The number of a file of which all that is written to it is noted, and how much was noted so far.
+    #[must_use]
+    pub fn follows(&self, about: &About) -> Option<(u64, u64)> {
+        let is_followed = |row: &Row| !row.is_mapped && self.list.noted > 0;
+        self.now.row(about).filter(is_followed).map(|row| (row.number, self.list.noted))
+    }
+
+    /// The pages of the file with this number that may have been written since so much was noted, in order. None: it is not known.
+    #[must_use]
+    pub fn written(&self, number: u64, noted: u64) -> Option<Vec<Two<u64>>> {
+        let Rewritten { since, written, written_ahead, .. } = &self.now;
+        let all = since.iter().zip([written, written_ahead]);
+        let known =
+            all.filter(|(since, _)| **since <= noted).find_map(|(_, written)| written.as_ref());
+        known.map(|written| written.0.get(&number).cloned().unwrap_or_default())
+    }
+
+    /// Begins a file.
+    #[must_use]
+    pub fn begin(&mut self, file: &dyn Layered) -> OneFile<'a> {
+        let about = file.about();
+        let Some(Row { number, is_mapped, .. }) = self.now.row(&about) else {
+            return OneFile::default();
         };
-        let changed = (about.ctime(), about.ctime_nsec());
+        let changed = about.changed;
         self.list.files.entry(number).or_default().changed = changed;
         let is_followed = !is_mapped && self.list.noted > 0;
         let new = OneFile { number: Some(number), is_followed, ..OneFile::default() };
         if is_mapped {
-            return Ok(new);
+            return new;
         }
         let fits = |stored: &Stored, written: &Option<Writes>| {
             let noted = |written: &Writes| stored.changed == changed || written.names(number);
             written.as_ref().is_some_and(noted)
         };
         if let Some(ahead) = self.ahead
-            && let Some((stored, hashes)) = ahead.file(number, file)?
+            && let Some((stored, hashes)) = ahead.file(number, file.id())
             && fits(stored, &self.now.written_ahead)
         {
-            return Ok(OneFile { is_ahead: true, extents: &stored.extents, hashes, ..new });
+            return OneFile { is_ahead: true, extents: &stored.extents, hashes, ..new };
         }
         if let Some((before, hashes)) = self.before
             && let Some(stored) = before.files.get(&number)
             && fits(stored, &self.now.written)
         {
-            return Ok(OneFile { extents: &stored.extents, hashes, ..new });
+            return OneFile { extents: &stored.extents, hashes, ..new };
         }
-        Ok(new)
+        new
     }
 
     /// The next pages from page `from` on, which are whole up to `to`.

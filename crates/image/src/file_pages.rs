@@ -109,7 +109,9 @@ impl Stored {
 pub struct Ahead {
     /// The arena's file, as the kernel names it: of one server.
     pub(crate) arena: Two<u64>,
-    /// How often that server had noted a write, when it was last looked,
+    /// How often that server had noted a write at the survey,
+    pub(crate) surveyed: u64,
+    /// and when it was last looked,
     pub(crate) noted: u64,
     /// and what was noted since the survey.
     pub(crate) written: Writes,
@@ -134,14 +136,9 @@ pub(crate) struct OneAhead {
 
 impl Ahead {
     /// What is known of the file with this number.
-    pub(crate) fn file(&self, number: u64, file: &File) -> io::Result<Option<(&Stored, &[u128])>> {
-        if self.files.is_empty() {
-            return Ok(None);
-        }
-        let about = file.metadata()?;
-        let one = self.files.get(&(about.dev(), about.ino()));
-        let one = one.filter(|one| one.number == number);
-        Ok(one.map(|one| (&one.stored, &one.hashes[..])))
+    pub(crate) fn file(&self, number: u64, id: Two<u64>) -> Option<(&Stored, &[u128])> {
+        let one = self.files.get(&id).filter(|one| one.number == number)?;
+        Some((&one.stored, &one.hashes))
     }
 
     /// Whether it is of the server with this arena.

@@ -7,6 +7,7 @@ use crate::before::{Before, Nowhere};
 use crate::contents::Rewritten;
 use crate::file_pages::Ahead;
 use crate::inode_table::{InodeTable, word};
+use crate::layered::About;
 use crate::pages::in_time;
 use crate::raw::Raw;
 use crate::{MemoryError, Result};
@@ -98,15 +99,31 @@ impl<'a> Files<'a> {
 
     /// The server may know what is at this path, the directories on the way, and what a symbolic link leads to.
     pub fn note(&mut self, path: &[u8]) -> Result<()> {
-        if !path.starts_with(b"/") || path == b"/proc" || path.starts_with(b"/proc/") {
-            return Ok(());
+        if is_sought(path) {
+            self.note_way(path)?;
+            self.look(path)?;
         }
+        Ok(())
+    }
+
+    /// The same for a regular file, of which it is known how the server's mounts show it.
+    pub fn note_shown(&mut self, path: &[u8], about: &About) -> Result<()> {
+        if is_sought(path) {
+            if !self.seen.contains(parent(path)) {
+                self.note_way(path)?;
+            }
+            if self.seen.insert(path.to_owned()) {
+                self.found(about, SFlag::S_IFREG, path);
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories on the way to a path.
+    fn note_way(&mut self, path: &[u8]) -> Result<()> {
         self.look(b"/")?;
         let ends = (1..path.len()).filter(|at| path[*at] == b'/' && path[at - 1] != b'/');
-        for end in ends.collect::<Vec<_>>() {
-            self.look(&path[..end])?;
-        }
-        self.look(path)
+        ends.collect::<Vec<_>>().into_iter().try_for_each(|end| self.look(&path[..end]))
     }
 
     fn look(&mut self, path: &[u8]) -> Result<()> {
@@ -117,7 +134,12 @@ impl<'a> Files<'a> {
         in_time(self.deadline)?;
         // What is not there any more, or closed, is not found.
         let Ok(stat) = self.stat(path) else { return Ok(()) };
-        self.found(&stat, path);
+        let about = About {
+            id: (stat.st_dev, stat.st_ino),
+            accessed: (stat.st_atime, stat.st_atime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        };
+        self.found(&about, kind(&stat), path);
         match kind(&stat) {
             SFlag::S_IFDIR => drop(self.directories.insert(path.to_owned())),
             SFlag::S_IFLNK => {
@@ -133,9 +155,8 @@ impl<'a> Files<'a> {
     }
 
     fn stat(&mut self, path: &[u8]) -> nix::Result<FileStat> {
-        let parent = path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at.max(1)]);
         // Without symbolic links on the way there is nothing to leave the root by.
-        let is_plain = path.len() > 1 && parent.is_some_and(|parent| self.plain.contains(parent));
+        let is_plain = path.len() > 1 && self.plain.contains(parent(path));
         let stat = match is_plain {
             true => fstatat(self.root, &path[1..], AtFlags::AT_SYMLINK_NOFOLLOW)?,
             false => fstat(self.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)?)?,
@@ -151,11 +172,11 @@ impl<'a> Files<'a> {
         openat2(self.root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT))
     }
 
-    fn found(&mut self, stat: &FileStat, path: &[u8]) {
-        let file = (stat.st_dev, stat.st_ino);
-        let marked = self.marked.get(&(stat.st_atime, stat.st_atime_nsec)).copied();
+    fn found(&mut self, about: &About, kind: SFlag, path: &[u8]) {
+        let file = about.id;
+        let marked = self.marked.get(&about.accessed).copied();
         // Ends of FIFOs and names of sockets are known elsewhere in the arena, as are shared mappings.
-        let has_other = matches!(kind(stat), SFlag::S_IFIFO | SFlag::S_IFSOCK) || self.in_use;
+        let has_other = matches!(kind, SFlag::S_IFIFO | SFlag::S_IFSOCK) || self.in_use;
         if self.wanted.contains_key(&file) || has_other {
             self.found.entry(file).or_insert_with(|| path.to_owned());
         }
@@ -199,6 +220,17 @@ impl<'a> Files<'a> {
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
         Ok((self.found, Nowhere { files, directories }, self.rewritten))
     }
+}
+
+/// Whether files at this path have numbers that a restored server needs.
+fn is_sought(path: &[u8]) -> bool {
+    path.starts_with(b"/") && path != b"/proc" && !path.starts_with(b"/proc/")
+}
+
+/// The path of the directory that has the last name of a path.
+fn parent(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    slash.map_or(path, |at| &path[..at.max(1)])
 }
 
 fn kind(stat: &FileStat) -> SFlag {

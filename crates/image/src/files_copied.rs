@@ -5,7 +5,8 @@ use crate::before::Before;
 use crate::contents::{Contents, Listed, Next, OneFile, Rewritten};
 use crate::copied::{Copied, hash};
 use crate::file_pages::Ahead;
-use std::fs::{File, Metadata};
+use crate::layered::{About, Layered};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -83,7 +84,13 @@ impl<'a> FilesCopied<'a> {
     }
 
     /// The pages of a file from one to another, all whole.
-    fn pages(&mut self, file: &File, about: &OneFile<'a>, from: u64, to: u64) -> io::Result<()> {
+    fn pages(
+        &mut self,
+        file: &dyn Layered,
+        about: &OneFile<'a>,
+        from: u64,
+        to: u64,
+    ) -> io::Result<()> {
         let mut at = from;
         while at < to {
             let pages = match self.listed.next(about, at, to) {
@@ -92,7 +99,7 @@ impl<'a> FilesCopied<'a> {
                     hashes.len() as u64
                 }
                 Next::Read(pages) => {
-                    self.read(file, at * PAGE_BYTES, (at + pages) * PAGE_BYTES)?;
+                    self.read(file.file()?, at * PAGE_BYTES, (at + pages) * PAGE_BYTES)?;
                     pages
                 }
             };
@@ -100,6 +107,18 @@ impl<'a> FilesCopied<'a> {
             at += pages;
         }
         Ok(())
+    }
+
+    /// The number of a file of which all that is written to it is noted, and how much was noted so far.
+    #[must_use]
+    pub fn follows(&self, about: &About) -> Option<(u64, u64)> {
+        self.listed.follows(about)
+    }
+
+    /// The pages of the file with this number that may have been written since so much was noted, in order. None: it is not known.
+    #[must_use]
+    pub fn written(&self, number: u64, noted: u64) -> Option<Vec<(u64, u64)>> {
+        self.listed.written(number, noted)
     }
 
     /// Adds bytes that are in no file.
@@ -111,23 +130,17 @@ impl<'a> FilesCopied<'a> {
     ///
     /// # Errors
     /// It cannot be read, or there is no memory.
-    pub fn contents(
-        &mut self,
-        file: &File,
-        about: &Metadata,
-        start: u64,
-        end: u64,
-    ) -> io::Result<()> {
+    pub fn contents(&mut self, file: &dyn Layered, start: u64, end: u64) -> io::Result<()> {
         if !start.is_multiple_of(PAGE_BYTES) {
-            self.read(file, start, end)?;
+            self.read(file.file()?, start, end)?;
             self.listed.put(&OneFile::default(), 0, (end - start).div_ceil(PAGE_BYTES));
             return Ok(());
         }
-        let about = self.listed.begin(file, about)?;
+        let about = self.listed.begin(file);
         let whole = end / PAGE_BYTES;
         self.pages(file, &about, start / PAGE_BYTES, whole)?;
         if whole * PAGE_BYTES < end {
-            self.read(file, whole * PAGE_BYTES, end)?;
+            self.read(file.file()?, whole * PAGE_BYTES, end)?;
             self.listed.put(&about, whole, 1);
         }
         Ok(())
@@ -144,11 +157,10 @@ mod tests {
     fn what_takes_too_long_fails_by_a_line() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * PAGE]).unwrap();
-        let about = file.metadata().unwrap();
         let read = |deadline| {
             let mut copied =
                 FilesCopied::new(None, None, Rewritten::default(), None).until(deadline);
-            copied.contents(&file, &about, 0, 3 * PAGE_BYTES).map(|()| copied.finish().0.fresh())
+            copied.contents(&file, 0, 3 * PAGE_BYTES).map(|()| copied.finish().0.fresh())
         };
         let now = Instant::now();
         assert_eq!(read(now + Duration::from_secs(600)).unwrap(), 3);

@@ -27,6 +27,7 @@ use crate::copied::{self, Copied, Page};
 use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::word;
+use crate::layered::About;
 use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
@@ -74,6 +75,9 @@ pub struct Figures {
     pub spared: u64,
 }
 
+/// Paths of files that a server may know, and, of regular files, what its mounts are known to show there.
+pub type Paths = BTreeMap<PathBuf, Option<About>>;
+
 /// The server to take an image of.
 pub struct Source<'a> {
     /// The parent of all its processes.
@@ -87,8 +91,8 @@ pub struct Source<'a> {
     /// Its first root, as its mounts show it.
     pub root: BorrowedFd<'a>,
     /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
-    /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
-    pub paths: &'a (dyn Fn() -> Result<BTreeSet<PathBuf>> + Sync),
+    /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`). Of those whose mounts' view is known, that.
+    pub paths: &'a (dyn Fn() -> Result<Paths> + Sync),
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
     /// Where numbers of processes come from for stand-ins, if there may be some.
@@ -309,7 +313,7 @@ struct Aside<'a> {
     arena: &'a File,
     sizes: Sizes,
     root: BorrowedFd<'a>,
-    paths: &'a (dyn Fn() -> Result<BTreeSet<PathBuf>> + Sync),
+    paths: &'a (dyn Fn() -> Result<Paths> + Sync),
     before: Option<&'a Before>,
     ahead: Option<&'a Ahead>,
     deadline: Instant,
@@ -355,8 +359,12 @@ impl Aside<'_> {
         for path in names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
-        for path in (self.paths)()? {
-            files.note(path.as_os_str().as_bytes())?;
+        for (path, about) in (self.paths)()? {
+            let path = path.as_os_str().as_bytes();
+            match about {
+                Some(about) => files.note_shown(path, &about)?,
+                None => files.note(path)?,
+            }
         }
         // Those that were sought in directories need not be again.
         for path in self.before.iter().flat_map(|before| &before.places.files) {

@@ -15,6 +15,9 @@ mod attributes;
 pub(super) mod disk;
 mod extents;
 mod pack;
+mod parts;
+mod remembered;
+mod stat;
 mod stream;
 pub(super) mod tree;
 mod unpack;
@@ -27,6 +30,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed;
@@ -35,8 +39,10 @@ use xxhash_rust::xxh3::Xxh3;
 use super::plan::{Step, UPPERS};
 use super::times::{Time, Times};
 pub use extents::{EXTENT_BYTES, Extent, Extents};
+use remembered::{Looking, Remembered};
+use stat::{Place, Stat};
 use stream::Attributes;
-pub use stream::Packs;
+pub use stream::{Content, Packs, Shown};
 
 /// The most entries in a list; the digest covers all.
 const LISTED: usize = 20_000;
@@ -85,6 +91,8 @@ pub struct Layer {
     overlays: Vec<(String, PathBuf)>,
     /// The entries of the root when the server began, with their change times.
     made: BTreeMap<PathBuf, (i64, i64)>,
+    /// By the last packing.
+    remembered: Mutex<Remembered>,
 }
 
 impl Layer {
@@ -104,7 +112,8 @@ impl Layer {
                 overlays.push((upper.to_owned(), path));
             }
         }
-        let mut layer = Self { uppers, top, root: None, overlays, made: BTreeMap::new() };
+        let (root, made, remembered) = (None, BTreeMap::new(), Mutex::default());
+        let mut layer = Self { uppers, top, root, overlays, made, remembered };
         let mut made = BTreeMap::new();
         walk(&layer.rest(), Path::new("/"), &mut |_, path, meta| {
             made.insert(path.to_owned(), changed(meta));
@@ -134,19 +143,25 @@ impl Layer {
         self.root.as_ref().map(AsFd::as_fd)
     }
 
-    /// The paths in the server of all that is in the layer, whether or not the server has changed it.
+    /// The paths in the server of all that is in the layer, whether or not the server has changed it; for files that the last packing has found unchanged, also how the server's mounts
+    /// show them. The server stands still.
     ///
     /// # Errors
     /// The layer cannot be read.
-    pub fn paths(&self) -> io::Result<Vec<PathBuf>> {
+    pub fn paths(&self) -> io::Result<Vec<(PathBuf, Option<Shown>)>> {
+        let mut remembered = self.remembered();
+        remembered.forget_unless_in_order();
         let mut paths = Vec::new();
-        let mut note = |_: &Path, path: &Path, _: &Metadata| paths.push(path.to_owned());
         for (upper, path) in &self.overlays {
-            walk(&self.upper(upper), path, &mut note)?;
+            list(&self.upper(upper), path, &remembered, &mut paths)?;
         }
-        walk(&self.rest(), Path::new("/"), &mut note)?;
-        paths.extend(self.overlays.iter().map(|(_, path)| path.clone()));
+        list(&self.rest(), Path::new("/"), &remembered, &mut paths)?;
+        paths.extend(self.overlays.iter().map(|(_, path)| (path.clone(), None)));
         Ok(paths)
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().expect("no holder panics")
     }
 
     /// How many bytes the files in the layer occupy.
@@ -169,9 +184,7 @@ impl Layer {
     /// # Errors
     /// The layer cannot be read, or `out` not be written to.
     pub fn pack(&self, out: &mut dyn Packs) -> io::Result<()> {
-        let mut packer = stream::Packer::new(out)?;
-        self.pack_by(pack::Walk::new(&mut packer))?;
-        packer.finish()
+        self.pack_shaped(out, |_| ())
     }
 
     /// The same of a server that has ended, for another one that begins with these files: nobody knows any more when which was modified, so all have this time. What the
@@ -188,15 +201,24 @@ impl Layer {
                 attributes.accessed = modified;
             }
         };
-        let mut packer = stream::Packer::new(out)?;
-        self.pack_by(pack::Walk::shaped(&mut packer, shape))?;
-        packer.finish()
+        self.pack_shaped(out, shape)
     }
 
-    fn pack_by(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<()> {
-        if let Some(root) = &self.root {
-            walk = walk.shown_by(format!("/proc/self/fd/{}", root.as_raw_fd()).into());
-        }
+    fn pack_shaped(
+        &self,
+        out: &mut dyn Packs,
+        shape: impl Fn(&mut Attributes) + 'static,
+    ) -> io::Result<()> {
+        let mut looking = Looking::new(std::mem::take(&mut *self.remembered()));
+        let mut packer = stream::Packer::new(out)?;
+        let walk = pack::Walk::shaped(&mut packer, shape).remembering(&mut looking);
+        self.pack_all(walk.shown_by(self.root()))?;
+        packer.finish()?;
+        *self.remembered() = looking.finish();
+        Ok(())
+    }
+
+    fn pack_all(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<()> {
         let mut overlays: Vec<_> = self.overlays.iter().collect();
         overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (upper, path) in overlays {
@@ -209,7 +231,7 @@ impl Layer {
         let mut left: BTreeMap<&Path, _> =
             self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
         let mut is_new =
-            |path: &Path, meta: &Metadata| left.remove(path).is_none_or(|at| at != changed(meta));
+            |path: &Path, about: &Stat| left.remove(path).is_none_or(|at| at != about.changed);
         walk.below(&self.rest(), Path::new("/"), &mut is_new)?;
         // What was in a removed directory went with it.
         let mut gone: Option<&Path> = None;
@@ -306,6 +328,31 @@ fn walk(
         each(&place, &path, &meta);
         if meta.is_dir() {
             match walk(&place, &path, each) {
+                Err(error) if !unseen(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lists the paths of all entries below `place`, which the server knows as `path`.
+fn list(
+    place: &Path,
+    path: &Path,
+    remembered: &Remembered,
+    paths: &mut Vec<(PathBuf, Option<Shown>)>,
+) -> io::Result<()> {
+    let directory = stat::directory(place)?;
+    for found in fs::read_dir(place)? {
+        let found = found?;
+        let (name, Ok(kind)) = (found.file_name(), found.file_type()) else { continue };
+        let path = path.join(&name);
+        let stat = || Place { directory: directory.as_fd(), name: &name }.stat().ok();
+        let shown = if kind.is_file() { remembered.shown(&path, stat) } else { None };
+        paths.push((path.clone(), shown));
+        if kind.is_dir() {
+            match list(&place.join(&name), &path, remembered, paths) {
                 Err(error) if !unseen(&error) => return Err(error),
                 _ => {}
             }

@@ -46,7 +46,9 @@ pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
 pub use layer::disk::{file_system, make_layer, remove_layer, unfit_for_layer};
 pub use layer::tree::{Amount, export, own_directories, pack_tree};
-pub use layer::{EXTENT_BYTES, Extent, Extents, Layer, Packs, Written, WrittenFile};
+pub use layer::{
+    Content, EXTENT_BYTES, Extent, Extents, Layer, Packs, Shown, Written, WrittenFile,
+};
 pub use numbers::SpareNumbers;
 pub use pins::{About, Pin, Pins, can_be_stacked, clone_contents, copy as copy_contents};
 pub use process::{Exit, ServerProcess};

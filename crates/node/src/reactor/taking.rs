@@ -5,7 +5,7 @@
 use super::Mailbox;
 use super::images::{step_back, tell, trouble};
 use crate::images::Store;
-use crate::images::files::{FilesPacked, FilesSurveyed};
+use crate::images::files::{self, FilesPacked, FilesSurveyed};
 use crate::images::write::FilesAhead;
 use crate::server;
 use nix::errno::Errno;
@@ -373,7 +373,9 @@ fn with_source<T>(
     let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
     let paths = || {
         let own = layer.paths().map_err(MemoryError::read("the server's files"))?;
-        Ok(own.into_iter().chain(host.clone()).collect())
+        let own = own.into_iter().map(|(path, shown)| (path, shown.as_ref().map(files::about)));
+        let host = host.clone().map(|path| (path, None));
+        Ok(host.chain(own).collect())
     };
     let given = [given, given];
     let watches = std::env::var_os(COMPARES).is_none();

@@ -28,7 +28,7 @@ pub enum Place {
     Behind(usize),
     /// So many bytes at a position.
     At(i64, usize),
-    /// All from a position on.
+    /// All from a position on. So is noted whatever may make a hole: only there an image looks for new ones.
     From(i64),
 }
 

@@ -3,7 +3,6 @@
 //! Of the extended ones those are kept that a server can set: `user.`, but for overlayfs' own, and access control lists.
 
 use std::ffi::CString;
-use std::fs::Metadata;
 use std::io::{self, Error};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -13,23 +12,28 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, getegid, geteuid};
 
+use super::stat::Stat;
 use super::stream::{Attributes, MAX_EXTENDED_BYTES};
 
 /// Overlayfs keeps its own notes below this.
 const OVERLAYS: &[u8] = b"user.overlay.";
 
-/// The attributes of the file at `place`.
-pub(super) fn of(place: &Path, meta: &Metadata) -> io::Result<Attributes> {
+/// Names and values of extended attributes.
+pub(super) type Extended = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The attributes of a file, with these extended ones.
+pub(super) fn of(about: &Stat, extended: Extended) -> Attributes {
     let (own_user, own_group) = (geteuid().as_raw(), getegid().as_raw());
     let id = |id: u32, own: u32| if id == own { 0 } else { id };
-    Ok(Attributes {
-        mode: meta.mode() & 0o7777,
-        user: id(meta.uid(), own_user),
-        group: id(meta.gid(), own_group),
-        accessed: (meta.atime(), meta.atime_nsec() as u32),
-        modified: (meta.mtime(), meta.mtime_nsec() as u32),
-        extended: if meta.is_symlink() { Vec::new() } else { extended(place)? },
-    })
+    let time = |(s, ns): (i64, i64)| (s, ns as u32);
+    Attributes {
+        mode: about.mode & 0o7777,
+        user: id(about.user, own_user),
+        group: id(about.group, own_group),
+        accessed: time(about.accessed),
+        modified: time(about.modified),
+        extended,
+    }
 }
 
 /// The value of an extended attribute.
@@ -57,7 +61,13 @@ fn none_if_missing<T>(error: Error) -> io::Result<Option<T>> {
     }
 }
 
-fn extended(place: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// The extended attributes of the file at `place`, as far as they are packed.
+pub(super) fn extended(place: &Path) -> io::Result<Extended> {
+    values(place, &names(place)?)
+}
+
+/// The names of all extended attributes of the file at `place`, each with a zero byte behind it.
+pub(super) fn names(place: &Path) -> io::Result<Vec<u8>> {
     let path = c_string(place.as_os_str().as_bytes())?;
     // Most files have none, and a server may have many files.
     // SAFETY: a terminated string, and no buffer.
@@ -70,12 +80,18 @@ fn extended(place: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let Ok(len) = usize::try_from(len) else {
         return none_if_missing(Error::last_os_error()).map(Option::unwrap_or_default);
     };
+    names.truncate(len);
+    Ok(names)
+}
+
+/// The values of those of these names that are packed.
+pub(super) fn values(place: &Path, names: &[u8]) -> io::Result<Extended> {
     let is_servers = |name: &&[u8]| {
         name.starts_with(b"user.") && !name.starts_with(OVERLAYS)
             || name.starts_with(b"system.posix_acl_")
     };
     let (mut found, mut bytes) = (Vec::new(), 0);
-    for name in names[..len].split(|byte| *byte == 0).filter(is_servers) {
+    for name in names.split(|byte| *byte == 0).filter(is_servers) {
         let Some(value) = value(place, name)? else { continue };
         bytes += name.len() + value.len();
         if bytes > MAX_EXTENDED_BYTES {

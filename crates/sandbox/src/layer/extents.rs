@@ -111,11 +111,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::os::unix::fs::symlink;
+    use std::sync::Mutex;
 
     fn layer(root: &Path) -> Layer {
         let open = || File::open(root).unwrap();
-        let (overlays, made) = (Vec::new(), BTreeMap::new());
-        Layer { uppers: open().into(), top: open().into(), root: Some(open()), overlays, made }
+        let (overlays, made, remembered) = (Vec::new(), BTreeMap::new(), Mutex::default());
+        let [uppers, top] = [open().into(), open().into()];
+        Layer { uppers, top, root: Some(open()), overlays, made, remembered }
     }
 
     #[test]

@@ -13,11 +13,14 @@
 //!
 //! All numbers are little-endian. A reader trusts nothing: each length has a bound, and damage that keeps the form is found by the hash.
 
-use std::fs::{File, Metadata};
+use std::cell::OnceCell;
+use std::fs::File;
 use std::io::{self, Error, Read};
 use std::os::unix::fs::FileExt;
 
 use xxhash_rust::xxh3::Xxh3;
+
+use super::stat::{Place, Stat};
 
 /// With contents in the hash.
 const MAGIC: [u8; 8] = *b"skeinla\x01";
@@ -93,6 +96,62 @@ pub(super) struct Entry {
     pub(super) attributes: Attributes,
 }
 
+/// A file as the server's mounts show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Device and inode number.
+    pub id: (u64, u64),
+    /// Time of last access: seconds since the epoch, and nanoseconds.
+    pub accessed: (i64, i64),
+    /// Time of the last change of any kind.
+    pub changed: (i64, i64),
+}
+
+impl Shown {
+    pub(super) const fn of(about: &Stat) -> Self {
+        Self { id: about.id, accessed: about.accessed, changed: about.changed }
+    }
+}
+
+/// A file whose content is packed. It is opened when that is read.
+#[derive(Debug)]
+pub struct Content<'a> {
+    place: Place<'a>,
+    file: OnceCell<File>,
+    id: (u64, u64),
+    shown: Shown,
+}
+
+impl<'a> Content<'a> {
+    pub(super) const fn new(place: Place<'a>, id: (u64, u64), shown: Shown) -> Self {
+        Self { place, file: OnceCell::new(), id, shown }
+    }
+
+    /// The file, open to be read.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn file(&self) -> io::Result<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let opened = self.place.open()?;
+        Ok(self.file.get_or_init(|| opened))
+    }
+
+    /// Its device and inode number in the layer.
+    #[must_use]
+    pub const fn id(&self) -> (u64, u64) {
+        self.id
+    }
+
+    /// As the server's mounts show it.
+    #[must_use]
+    pub const fn shown(&self) -> Shown {
+        self.shown
+    }
+}
+
 /// Takes a packed layer. The server stands still meanwhile, so this only copies.
 pub trait Packs {
     /// The next bytes.
@@ -106,12 +165,25 @@ pub trait Packs {
         false
     }
 
+    /// A number for a file of which each write by the server is noted, none of them through a mapping, and how much was noted so far. No other file of this server ever has that number.
+    fn follows(&self, shown: &Shown) -> Option<(u64, u64)> {
+        let _ = shown;
+        None
+    }
+
+    /// The pages of 4 KiB of the file with this number that may have been written since so much was noted: from one to another, in order. Only the last ones can have become a
+    /// hole, if they reach to [`u64::MAX`]. None: it is not known.
+    fn written(&self, number: u64, noted: u64) -> Option<Vec<(u64, u64)>> {
+        let _ = (number, noted);
+        None
+    }
+
     /// The next bytes are those of a file between two positions.
     ///
     /// # Errors
     /// They cannot be read, or there is no room for them.
-    fn contents(&mut self, file: &File, about: &Metadata, start: u64, end: u64) -> io::Result<()> {
-        let _ = (file, about, start, end);
+    fn contents(&mut self, content: &Content<'_>, start: u64, end: u64) -> io::Result<()> {
+        let _ = (content, start, end);
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -141,18 +213,26 @@ impl<'a> Packer<'a> {
         self.out.bytes(bytes)
     }
 
+    pub(super) fn follows(&self, shown: &Shown) -> Option<(u64, u64)> {
+        self.out.follows(shown)
+    }
+
+    pub(super) fn written(&self, number: u64, noted: u64) -> Option<Vec<(u64, u64)>> {
+        self.out.written(number, noted)
+    }
+
     pub(super) fn contents(
         &mut self,
-        file: &File,
-        about: &Metadata,
+        content: &Content<'_>,
         start: u64,
         end: u64,
     ) -> io::Result<()> {
         self.number(start)?;
         self.number(end - start)?;
         if self.out.keeps_contents() {
-            return self.out.contents(file, about, start, end);
+            return self.out.contents(content, start, end);
         }
+        let file = content.file()?;
         let mut piece = vec![0; PIECE_BYTES as usize];
         let mut at = start;
         while at < end {

@@ -104,9 +104,9 @@ pub fn pack_tree(dir: &Path, out: &mut dyn Write) -> io::Result<Amount> {
     let shape: fn(&mut Attributes) = if geteuid().is_root() { without_access } else { own };
     let mut walk = pack::Walk::shaped(&mut packer, shape);
     let mut amount = Amount::default();
-    walk.below(dir, Path::new("/"), &mut |_, meta| {
-        amount.files += u64::from(!meta.is_dir());
-        amount.bytes += if meta.is_file() { meta.len() } else { 0 };
+    walk.below(dir, Path::new("/"), &mut |_, about| {
+        amount.files += u64::from(!about.is_dir());
+        amount.bytes += if about.is_file() { about.size } else { 0 };
         true
     })?;
     packer.finish()?;
