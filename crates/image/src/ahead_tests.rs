@@ -219,3 +219,23 @@ fn what_cannot_be_followed_does_not_count() {
     other.row(MADE);
     assert_eq!(other.read_by_image(&ahead).len(), 1000);
 }
+
+#[test]
+fn a_file_is_followed_unless_it_was_mapped() {
+    let mut server = Server::new(100);
+    let (ahead, _) = read(server.survey(None), || ());
+    server.note(30, 31);
+    let listed = |ahead: Option<&Ahead>| {
+        let (record, before) = (Record::of(&server.arena, SIZES).unwrap(), None);
+        let now = record.rewritten(&server.arena, &record.pages().unwrap(), before, ahead).unwrap();
+        let listed = Before::list(None, None, now);
+        (listed.follows(&server.file.about()), listed.written(NUMBER, 100))
+    };
+    let (followed, written) = listed(Some(&ahead));
+    assert_eq!(followed, Some((NUMBER, server.noted)));
+    // The newest notes are told again: they may have grown.
+    assert_eq!(written, Some(vec![(30, 31), (96, 100)]));
+    assert_eq!(listed(None).1, None);
+    server.row(MADE | MAPPED);
+    assert_eq!(listed(None).0, None);
+}

@@ -320,4 +320,32 @@ mod tests {
             list.files[&7].extents.iter().map(|e| (e.from, e.to, e.place)).collect();
         assert_eq!(found, [(0, 4, 0), (4, 5, 8)]);
     }
+
+    #[test]
+    fn what_was_written_is_told_only_since_then() {
+        let writes = |pages: &[Two<u64>]| {
+            let mut writes = Writes(HashMap::from([(7, pages.to_vec())]));
+            writes.sort();
+            Some(writes)
+        };
+        let [written, written_ahead] = [writes(&[(4, u64::MAX), (1, 2)]), writes(&[(9, 10)])];
+        let now = Rewritten { since: [10, 20], written, written_ahead, ..Rewritten::default() };
+        let told = |now: &Rewritten, noted| {
+            let now = Rewritten {
+                since: now.since,
+                written: now.written.clone(),
+                written_ahead: now.written_ahead.clone(),
+                ..Rewritten::default()
+            };
+            Listed::new(now, None, None).written(7, noted)
+        };
+        let old = Some(vec![(1, 2), (4, u64::MAX)]);
+        assert_eq!([told(&now, 10), told(&now, 19), told(&now, 9)], [old.clone(), old, None]);
+        let now = Rewritten { written: None, ..now };
+        assert_eq!([told(&now, 20), told(&now, 19)], [Some(vec![(9, 10)]), None]);
+        let now = Rewritten { written_ahead: writes(&[]), ..now };
+        assert_eq!(told(&now, 30), Some(Vec::new()));
+        let now = Rewritten { written_ahead: None, ..now };
+        assert_eq!(told(&now, 30), None);
+    }
 }

@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use skein_sandbox::ServerProcess;
+use skein_sandbox::{Content, Packs, ServerProcess, Shown};
 use support::*;
 
 #[test]
@@ -35,7 +38,6 @@ fn packed(server: &ServerProcess) -> Vec<u8> {
 
 /// All that can be seen below the server's directory of that name, by names, attributes and contents.
 fn seen(server: &ServerProcess, directories: &[&Path]) -> String {
-    use std::os::fd::AsRawFd;
     let layer = server.layer().unwrap();
     let root = format!("/proc/{}/fd/{}", std::process::id(), layer.root().unwrap().as_raw_fd());
     let mut text = String::new();
@@ -206,4 +208,79 @@ fn files_leave_a_layer_and_come_into_another() {
     assert!(said(&["new/b"]).contains("one more name of"), "{}", said(&["new/b"]));
     assert!(said(&["new/a", "new/x"]).contains("written nothing at"), "a missing one");
     assert!(said(&["ne"]).contains("written nothing at"), "half a name");
+}
+
+/// A stream without contents, which tells what is shown of each file.
+#[derive(Default)]
+struct Followed(Vec<u8>);
+
+impl Packs for Followed {
+    fn bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn keeps_contents(&self) -> bool {
+        true
+    }
+
+    fn follows(&self, shown: &Shown) -> Option<(u64, u64)> {
+        Some((shown.id.1, 0))
+    }
+
+    fn contents(&mut self, content: &Content<'_>, start: u64, end: u64) -> std::io::Result<()> {
+        let (shown, mut part) = (content.shown(), vec![0; (end - start) as usize]);
+        content.file()?.read_exact_at(&mut part, start)?;
+        self.bytes(&part)?;
+        // Of files that are closed even to their owner, packing changes the time of change.
+        self.bytes(format!("{:?} {:?} {:?}", content.id(), shown.id, shown.accessed).as_bytes())
+    }
+}
+
+#[test]
+fn a_layer_that_was_packed_is_packed_again_by_what_is_remembered() {
+    let dir = host_files();
+    let first = stands_after(dir.path(), CHANGES);
+    let layer = first.layer().unwrap();
+    let pack = || {
+        let mut stream = Followed::default();
+        layer.pack(&mut stream).unwrap();
+        stream.0
+    };
+    let root = || format!("/proc/self/fd/{}", layer.root().unwrap().as_raw_fd());
+    let below_root = |path: &Path| Path::new(&root()).join(path.strip_prefix("/").unwrap());
+    // What is said of files without asking the server's mounts is what these show.
+    let known = || {
+        let known = layer
+            .paths()
+            .unwrap()
+            .into_iter()
+            .filter_map(|(path, shown)| shown.map(|shown| (path, shown)));
+        let check = |(path, Shown { id, accessed, changed }): (PathBuf, Shown)| {
+            let meta = fs::symlink_metadata(below_root(&path)).unwrap();
+            assert_eq!((meta.dev(), meta.ino()), id, "{path:?}");
+            assert_eq!((meta.atime(), meta.atime_nsec()), accessed, "{path:?}");
+            assert_eq!((meta.ctime(), meta.ctime_nsec()), changed, "{path:?}");
+            path
+        };
+        known.map(check).collect::<BTreeSet<_>>()
+    };
+    assert!(known().is_empty());
+    // Files have changed long enough ago.
+    std::thread::sleep(Duration::from_millis(2_200));
+    let all = pack();
+    let at = |name: &str| dir.path().join(name);
+    assert!(known().contains(&at("sparse")) && known().contains(Path::new("/tmp/deep/er/file")));
+    assert!(!known().contains(&at("old/file")), "a copy of a host's file may get another number");
+    assert!(pack() == all);
+    fs::write(below_root(&at("sparse")), "no longer").unwrap();
+    assert!(!known().contains(&at("sparse")));
+    let changed = pack();
+    assert!(changed != all && changed.windows(9).any(|bytes| bytes == b"no longer"));
+    // As it was packed by a server that knows nothing.
+    let second = stands_after(dir.path(), "");
+    let mut plain = Vec::new();
+    layer.pack(&mut plain).unwrap();
+    second.layer().unwrap().unpack(&mut &plain[..]).unwrap();
+    assert!(packed(&second) == plain);
 }
