@@ -1,7 +1,7 @@
 //! A server's arena as far as these modules read it, and files that are written while they are read.
 
 use super::*;
-use crate::FilesCopied;
+use crate::{FilesCopied, Plain};
 use skein_arena::inodes::{FLAGS_AT, ID_AT, MADE, MAPPED, NUMBER_AT};
 use skein_arena::writes::{TO_THE_END, WRITE_BYTES, Write as Noted};
 use std::collections::BTreeSet;
@@ -37,6 +37,10 @@ impl Server {
         server
     }
 
+    fn plain(&self) -> Plain {
+        Plain::new(self.file.try_clone().unwrap()).unwrap()
+    }
+
     fn heap(&self, at: u64, bytes: &[u8]) {
         let heap_at = (SIZES.file_bytes() - SIZES.heap) as u64;
         self.arena.write_all_at(bytes, heap_at + at).unwrap();
@@ -70,7 +74,7 @@ impl Server {
 
     fn survey(&self, ahead: Option<&Ahead>) -> Unread {
         let mut survey = Survey::new(&self.arena, SIZES, None, ahead).unwrap();
-        survey.contents(&self.file, 0, self.file.metadata().unwrap().len());
+        survey.contents(&self.plain(), 0, self.file.metadata().unwrap().len());
         survey.finish()
     }
 
@@ -82,7 +86,7 @@ impl Server {
         let now = Rewritten::read(&self.arena, &table, RECORD_AT, None, Some(ahead)).unwrap();
         let mut listed = Before::list(None, Some(ahead), now);
         let about = self.file.metadata().unwrap();
-        let known = listed.begin(&self.file);
+        let known = listed.begin(&self.plain());
         let (mut at, to, mut read) = (0, about.len() / PAGE_BYTES, BTreeSet::new());
         while at < to {
             match listed.next(&known, at, to) {
@@ -173,7 +177,7 @@ fn an_image_takes_what_was_read_ahead_by_its_hash() {
     let now = Rewritten::read(&server.arena, &table, RECORD_AT, None, Some(&ahead)).unwrap();
     let mut copied = FilesCopied::new(None, Some(&ahead), now, None);
     let about = server.file.metadata().unwrap();
-    copied.contents(&server.file, 0, about.len()).unwrap();
+    copied.contents(&server.plain(), 0, about.len()).unwrap();
     let (copied, _) = copied.finish();
     let expected: Vec<_> = (0..100).map(|page| server.hash(page)).collect();
     let of = |page| match page {
@@ -229,7 +233,7 @@ fn a_file_is_followed_unless_it_was_mapped() {
         let (record, before) = (Record::of(&server.arena, SIZES).unwrap(), None);
         let now = record.rewritten(&server.arena, &record.pages().unwrap(), before, ahead).unwrap();
         let listed = Before::list(None, None, now);
-        (listed.follows(&server.file.about()), listed.written(NUMBER, 100))
+        (listed.follows(&server.plain().about()), listed.written(NUMBER, 100))
     };
     let (followed, written) = listed(Some(&ahead));
     assert_eq!(followed, Some((NUMBER, server.noted)));

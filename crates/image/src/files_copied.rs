@@ -150,6 +150,7 @@ impl<'a> FilesCopied<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Plain;
     use std::io::Write;
     use std::time::Duration;
 
@@ -157,6 +158,7 @@ mod tests {
     fn what_takes_too_long_fails_by_a_line() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * PAGE]).unwrap();
+        let file = Plain::new(file).unwrap();
         let read = |deadline| {
             let mut copied =
                 FilesCopied::new(None, None, Rewritten::default(), None).until(deadline);

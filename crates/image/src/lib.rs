@@ -46,7 +46,7 @@ pub use copied::Copied;
 pub use error::{MemoryError, Result};
 pub use files_copied::FilesCopied;
 pub use form::PAGE_BYTES;
-pub use layered::{About, Layered};
+pub use layered::{About, Layered, Plain};
 pub use maps::Mapping;
 pub use pages::{Pages, is_zero};
 pub use processes::Process;

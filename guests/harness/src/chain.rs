@@ -5,7 +5,7 @@ use skein_image::before::Before;
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::copied::{Page, hash};
 use skein_image::take::{Figures, Taken};
-use skein_image::{Copied, FilesCopied};
+use skein_image::{About, Copied, FilesCopied, Plain};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -87,13 +87,14 @@ impl Chain {
             let path = root.join(path);
             // What is gone, or another's, is not in an image.
             let Ok(about) = fs::symlink_metadata(&path) else { continue };
-            if about.is_file() && rewritten.is_own(&about) {
-                own.push((fs::read(&path)?, path, about));
+            if about.is_file() && rewritten.is_own(&About::from(&about)) {
+                let file = Plain::new(File::open(&path)?)?;
+                own.push((fs::read(&path)?, path, file));
             }
         }
         let mut files = FilesCopied::new(self.before.as_ref(), None, rewritten, None);
-        for (bytes, path, about) in &own {
-            files.contents(&File::open(path)?, about, 0, bytes.len() as u64)?;
+        for (bytes, _, file) in &own {
+            files.contents(file, 0, bytes.len() as u64)?;
         }
         let (copied, contents) = files.finish();
         self.known = copied.each().filter(|page| matches!(page, Page::Known(_))).count();

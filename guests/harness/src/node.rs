@@ -282,7 +282,7 @@ impl Node {
         let watches = matches!(reading, Reading::Watched | Reading::Forked);
         let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
-        let known = || Ok(paths.clone());
+        let known = || Ok(paths.iter().map(|path| (path.clone(), None)).collect());
         let known = &known as _;
         let forks = Forks { for_pages: |_, _| true, spares: 1 };
         let ahead = None;

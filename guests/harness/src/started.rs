@@ -121,7 +121,8 @@ impl Files {
             Started::Sandboxed(guest) => {
                 let mut bytes = Vec::new();
                 guest.layer().pack(&mut bytes)?;
-                Ok(Self::Packed(bytes, guest.layer().paths()?.into_iter().collect()))
+                let paths = guest.layer().paths()?.into_iter().map(|(path, _)| path);
+                Ok(Self::Packed(bytes, paths.collect()))
             }
         }
     }

@@ -4,9 +4,9 @@ use super::*;
 use skein_arena::Sizes;
 use skein_arena::inodes::{FLAGS_AT, ID_AT, INODE_BYTES, MADE, NUMBER_AT};
 use skein_arena::layout::Header;
+use skein_image::Plain;
 use skein_image::ahead::{Survey, Unread};
 use skein_image::copied::hash;
-use skein_image::{About, Layered};
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -34,30 +34,9 @@ fn server() -> (File, File) {
     (arena, file)
 }
 
-struct InLayer<'a>(&'a File);
-
-impl Layered for InLayer<'_> {
-    fn id(&self) -> (u64, u64) {
-        self.about().id
-    }
-
-    fn about(&self) -> About {
-        let meta = self.0.metadata().unwrap();
-        About {
-            id: (meta.dev(), meta.ino()),
-            accessed: (meta.atime(), meta.atime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
-
-    fn file(&self) -> std::io::Result<&File> {
-        Ok(self.0)
-    }
-}
-
 fn survey(arena: &File, file: &File) -> Unread {
     let mut survey = Survey::new(arena, SIZES, None, None).unwrap();
-    survey.contents(&InLayer(file), 0, PAGES * 4096);
+    survey.contents(&Plain::new(file.try_clone().unwrap()).unwrap(), 0, PAGES * 4096);
     survey.finish()
 }
 
