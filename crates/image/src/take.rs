@@ -59,7 +59,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// The limit of open files, in the kernel's order.
 const NOFILE: usize = libc::RLIMIT_NOFILE as usize;
 
-/// Which of a mapping's pages were written is asked before it is known whether processes fork, if it is so large; of others while they do.
+/// Which of a mapping's pages were written is asked before it is known whether processes fork, if it is so large; of others when they have gone on.
 const MUCH_BYTES: u64 = 4 << 20;
 
 /// The size of an image.
@@ -265,28 +265,24 @@ impl Source<'_> {
                 let mut found = image.all_private(processes, mappings, &stand, is_much)?;
                 let mut spared = image.spared(processes, &found, self.forks);
                 if spared.is_none() {
-                    found = image.ask_all(processes, found, &stand, false)?;
+                    found = image.ask_all(processes, found, &stand)?;
                     spared = image.spared(processes, &found, self.forks);
                 }
                 (Found::Is(found), spared)
             }
         };
-        // They fork while the rest is asked, and what they share is read.
+        // They fork while what they share is read; what the kernel tells about a process's memory waits for that.
         let pages = spared.iter().flatten().map(|one| one.pages).sum();
         let asked = self.numbers.zip(spared);
         let asked =
             asked.map(|(numbers, spared)| StandIns::ask(self.arena, numbers, processes, &spared));
-        let forks = matches!(asked, Some(Ok(_)));
-        let private = match private {
-            Found::Is(found) => Found::Is(image.ask_all(processes, found, &stand, forks)?),
-            private => private,
-        };
-        stand.forked = forks;
+        stand.forked = matches!(asked, Some(Ok(_)));
         if stand.forked {
             image.spared = pages;
         }
         let private = match private {
             Found::Is(found) if !stand.forked => {
+                let found = image.ask_all(processes, found, &stand)?;
                 image.all_pages(processes, None, found, deadline)?;
                 None
             }

@@ -14,7 +14,6 @@ use skein_arena::layout::{
 };
 use skein_arena::restore::{self, advice, kind};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// A process with more private mappings than these forks with all its memory: the kernel bounds their number, 65,530 by default, and those that a copy does without are split.
@@ -54,12 +53,6 @@ pub(super) enum Found {
 }
 
 impl Private {
-    /// The addresses of what was written, from and to, as far as that is known in rows.
-    fn written(&self) -> Vec<(u64, u64)> {
-        let Written::Rows(rows) = &self.pages else { return Vec::new() };
-        rows.iter().filter(|row| row.written).map(|row| (row.start, row.end)).collect()
-    }
-
     /// Copies what a fork does not.
     pub(super) fn hold_unforked(&mut self, process: &Process, stand: &Stand) -> Result<()> {
         if !self.mapping.is_unforked() || matches!(self.pages, Written::Here(_)) {
@@ -200,31 +193,15 @@ impl Image<'_> {
         all.collect()
     }
 
-    /// Asks about all that was not asked about yet. `fork`: the processes do so meanwhile, and write to their own stacks before and behind that: what the copies have of what was written,
-    /// they may have no more by the time from which the kernel notes that, so it is read again for the next image.
+    /// Asks about all that was not asked about yet; where the processes have forked, that is done when they have gone on.
     pub(super) fn ask_all(
-        &mut self,
+        &self,
         processes: &[Process],
         private: Vec<Vec<Private>>,
         stand: &Stand,
-        fork: bool,
     ) -> Result<Vec<Vec<Private>>> {
-        let mut all = Vec::with_capacity(private.len());
-        for (process, private) in processes.iter().zip(private) {
-            let known: BTreeSet<u64> = private
-                .iter()
-                .filter(|one| !matches!(one.pages, Written::Unasked))
-                .map(|one| one.mapping.start)
-                .collect();
-            let private = self.ask(process, private, stand, |_| true)?;
-            if fork {
-                let asked = private.iter().filter(|one| !known.contains(&one.mapping.start));
-                let written = asked.flat_map(Private::written).collect();
-                self.places.doubtful.insert(process.host_pid, written);
-            }
-            all.push(private);
-        }
-        Ok(all)
+        let all = processes.iter().zip(private);
+        all.map(|(process, private)| self.ask(process, private, stand, |_| true)).collect()
     }
 
     /// What stand-ins for these pages do without; `None`: there are to be none ([`Source::forks`](super::Source::forks)).
@@ -299,8 +276,8 @@ impl Image<'_> {
         let before = self.before.map(|before| before.process(process.host_pid));
         let mut before = before.unwrap_or_default();
         let may_be_there = match watch {
-            Some(_) => pages.may_be_in(&asked),
-            None => vec![true; asked.len()],
+            Some(_) if !stand.forked => pages.may_be_in(&asked),
+            _ => vec![true; asked.len()],
         };
         let mut may_be_there = may_be_there.into_iter();
         let mut known = Vec::with_capacity(private.len());

@@ -64,7 +64,8 @@ impl Standing<'_> {
             Found::Not(mappings) => {
                 self.image.all_private(&self.processes, mappings, stand, |_| true)?
             }
-            Found::Is(mut private) => {
+            Found::Is(private) => {
+                let mut private = self.image.ask_all(&self.processes, private, stand)?;
                 if stand.forked {
                     for (process, private) in self.processes.iter().zip(&mut private) {
                         private.iter_mut().try_for_each(|one| one.hold_unforked(process, stand))?;
