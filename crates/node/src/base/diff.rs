@@ -148,7 +148,7 @@ fn attributes(about: &About, meta: &Metadata) -> Words {
 
 fn file(path: &Path, meta: &Metadata, pinned: (&About, u64, Digest)) -> io::Result<Words> {
     let (about, size, digest) = pinned;
-    let now = super::store::digest_of(path)?;
+    let now = super::store::digest_of(path, None)?;
     if now != (digest, size) {
         return Ok(Some((contents(size, digest), contents(now.1, now.0))));
     }

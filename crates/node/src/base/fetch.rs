@@ -7,7 +7,7 @@
 
 use super::contents::next_data;
 use super::index::{Contents, Index};
-use super::store::{Digest, Hold, LARGE_BYTES};
+use super::store::{Digest, Hold, LARGE_BYTES, digest_of};
 use super::wire::{Answer, Question, What};
 use super::{Base, failed};
 use crate::begin;
@@ -18,9 +18,10 @@ use crate::transport::Address;
 use crate::transport::wire::{BASE, PART_BYTES, Turns, Wire};
 use skein_log::ClusterId;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Others ask again.
 static TURNS: Turns = Turns::new(16);
+/// No file is larger: 16 TiB, as on ext4.
+const SIZE_MAX: u64 = 16 << 40;
 /// A longer index is not taken: 64 MiB.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
@@ -47,7 +50,7 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let lost = base.lost()?;
-        save_notes(&base);
+        base.objects.save_notes();
         // The runtime is pinned before anybody can be asked.
         let is_new = base.index().program.is_none();
         if lost.is_empty() && !is_new {
@@ -60,13 +63,6 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
             return Ok(base);
         }
         sleep(PAUSE);
-    }
-}
-
-/// What was read is noted, so that the next start need not read it.
-fn save_notes(base: &Base) {
-    if let Err(error) = base.objects.save_notes() {
-        tracing::warn!(event = "base_unwritten", %error, "the next start reads more contents");
     }
 }
 
@@ -91,7 +87,7 @@ pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
     // Another one may be on its way for long.
     let base = main.of_edition(digest)?;
     if !base.is_empty() && base.lost()?.is_empty() {
-        save_notes(&base);
+        base.objects.save_notes();
         return Ok(base);
     }
     let _making = main.objects.making();
@@ -99,7 +95,7 @@ pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
     loop {
         let base = main.of_edition(digest)?;
         let lost = base.lost()?;
-        save_notes(&base);
+        base.objects.save_notes();
         if lost.is_empty() && !base.is_empty() {
             return Ok(base);
         }
@@ -110,6 +106,9 @@ pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
         };
         if came {
             continue;
+        }
+        if let Err(error) = main.objects.stays() {
+            return Err(failed(&main.dir)(error));
         }
         if config.is_none() || Instant::now() > until {
             return Err(NodeError::Edition {
@@ -177,9 +176,14 @@ fn ask_all(
     mut lost: BTreeMap<Digest, (PathBuf, u64)>,
 ) -> Result<Came, NodeError> {
     let mut came = Came::Nobody;
+    // An index is set only where nothing is pinned, also if what was lost came, and could not be kept.
+    let index = lost.is_empty().then_some(index);
     let key = key::configured(config)?;
     let rate = config.checkpoint.fetch_bytes_per_s;
     for (peer, address) in base.others(config) {
+        if base.objects.stays().is_err() {
+            return Ok(Came::Nobody);
+        }
         let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
         let fetch = |wire, knows_holes| Fetch { wire, base, rate, index, knows_holes };
         let filled = connected.and_then(|wire| fetch(wire, true).all(&mut lost));
@@ -203,7 +207,7 @@ fn ask_all(
                 tracing::info!(event = "base_fetched", peer, bytes);
                 return Ok(Came::All);
             }
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
                 return Err(failed(&base.dir)(error));
             }
             Err(error) => {
@@ -214,22 +218,27 @@ fn ask_all(
     Ok(came)
 }
 
+/// Another replica's would not fit either.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A transfer.
 struct Fetch<'a> {
     wire: Wire,
     base: &'a Base,
     rate: u64,
-    /// The index that is wanted.
-    index: What,
+    /// The index that is wanted; none: only what is lost.
+    index: Option<What>,
     /// The other side can be asked for the next data.
     knows_holes: bool,
 }
 
 impl Fetch<'_> {
-    /// Gets what is lost, or, where nothing is pinned here, all that the other replica has. Answers the bytes; 0 if it has nothing.
+    /// Gets what is lost, or, where an index is wanted, all that the other replica has. Answers the bytes; 0 if it has nothing.
     fn all(mut self, lost: &mut BTreeMap<Digest, (PathBuf, u64)>) -> io::Result<u64> {
         let mut bytes = 0;
-        if !lost.is_empty() {
+        let Some(index) = self.index else {
             while let Some((digest, (_, size))) =
                 lost.first_key_value().map(|(d, l)| (*d, l.clone()))
             {
@@ -238,8 +247,8 @@ impl Fetch<'_> {
             }
             self.base.objects.sync()?;
             return Ok(bytes.max(1));
-        }
-        let index = Index::decode(&self.bytes_of(self.index, INDEX_BYTES_MAX)?)?;
+        };
+        let index = Index::decode(&self.bytes_of(index, INDEX_BYTES_MAX)?)?;
         if index.program.is_none() {
             return Ok(0);
         }
@@ -261,15 +270,27 @@ impl Fetch<'_> {
 
     /// Contents become a file of the store. What an earlier try has got need not come again.
     fn contents(&mut self, digest: Digest, size: u64) -> io::Result<u64> {
+        if size > SIZE_MAX {
+            return Err(io::Error::other("contents are larger than any file here"));
+        }
         self.base.objects.make_dir()?;
         let (part, file) = self.base.objects.go_on(digest)?;
+        let came = self.rest(digest, size, &part, &file);
+        if came.as_ref().is_err_and(is_full) {
+            // Its room is needed for the rest.
+            let _ = std::fs::remove_file(&part);
+        }
+        came
+    }
+
+    fn rest(&mut self, digest: Digest, size: u64, part: &Path, file: &File) -> io::Result<u64> {
         let had = file.metadata()?.len().min(size);
         let (mut came, mut checked) = (had, 0);
         let objects = self.base.objects.clone();
         let what = if self.knows_holes { What::Data } else { What::Contents };
         self.parts(what(digest), (had, size), &mut |at, bytes| {
             if size > LARGE_BYTES && came >= checked {
-                objects.leaves_room()?;
+                objects.leaves_room(file)?;
                 checked = came + LARGE_BYTES;
                 file.sync_data()?;
             }
@@ -281,12 +302,12 @@ impl Fetch<'_> {
             }
         })?;
         file.set_len(came)?;
-        if came != size || super::store::digest_of(&part)? != (digest, size) {
+        if came != size || digest_of(part, Some(objects.leaves()))? != (digest, size) {
             // The next try begins from the start.
-            let _ = std::fs::remove_file(&part);
+            let _ = std::fs::remove_file(part);
             return Err(io::Error::other("contents came that are not those of the digest"));
         }
-        self.base.objects.keep(&part, &file, digest, Some(false))?;
+        self.base.objects.keep(part, file, digest, Some(false))?;
         Ok(size - had)
     }
 
@@ -309,6 +330,7 @@ impl Fetch<'_> {
         let (begun, mut from, mut travelled) = (Instant::now(), first, 0_u64);
         let misfit = || io::Error::other("its answer has a length that does not fit");
         loop {
+            self.base.objects.stays()?;
             self.wire.send(&Question { what, from }.encode())?;
             let answer = Answer::decode(&self.wire.receive()?)
                 .ok_or_else(|| io::Error::other("its answer is none"))?;
@@ -327,7 +349,10 @@ impl Fetch<'_> {
             }
             (from, travelled) = (end, travelled + bytes.len() as u64);
             let due = Duration::from_millis(travelled.saturating_mul(1000) / self.rate.max(1));
-            sleep(due.saturating_sub(begun.elapsed()));
+            while let Some(left) = due.checked_sub(begun.elapsed()) {
+                self.base.objects.stays()?;
+                sleep(left.min(PAUSE));
+            }
         }
     }
 }
@@ -390,41 +415,48 @@ impl Base {
                 }
             }
             What::Commands => self.tell_commands(),
-            What::Contents(digest) => {
-                hold.add([digest]);
-                self.part(digest, asked.from).unwrap_or_else(|_| nothing())
-            }
-            What::Data(digest) => {
-                hold.add([digest]);
-                self.next_part(digest, asked.from).unwrap_or_else(|_| nothing())
-            }
+            What::Contents(digest) => self
+                .opened(digest, hold)
+                .and_then(|file| part(&file, asked.from))
+                .unwrap_or_else(|_| nothing()),
+            What::Data(digest) => self
+                .opened(digest, hold)
+                .and_then(|file| next_part(&file, asked.from))
+                .unwrap_or_else(|_| nothing()),
         }
     }
 
-    fn part(&self, digest: Digest, from: u64) -> io::Result<Answer> {
+    /// Contents that stay from now on, if they are here.
+    fn opened(&self, digest: Digest, hold: &Hold) -> io::Result<File> {
+        let _all = self.objects.keep_all();
         let file = self.objects.open(digest)?;
-        let whole = file.metadata()?.len();
-        let len = whole.saturating_sub(from).min(PART_BYTES as u64);
-        let mut bytes = vec![0; len as usize];
-        file.read_exact_at(&mut bytes, from)?;
-        Ok(Answer { whole: Some(whole), bytes })
+        hold.add([digest]);
+        Ok(file)
     }
+}
 
-    /// The same of the next data; none at the end behind a hole.
-    fn next_part(&self, digest: Digest, from: u64) -> io::Result<Answer> {
-        let file = self.objects.open(digest)?;
-        let whole = file.metadata()?.len();
-        let from = from.min(whole);
-        let (at, end) = if from < whole { next_data(&file, from, whole)? } else { (from, from) };
-        let mut bytes = vec![0; (end - at).min(PART_BYTES as u64) as usize];
-        file.read_exact_at(&mut bytes, at)?;
-        Ok(Answer::data(whole, at, &bytes))
-    }
+fn part(file: &File, from: u64) -> io::Result<Answer> {
+    let whole = file.metadata()?.len();
+    let len = whole.saturating_sub(from).min(PART_BYTES as u64);
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(Answer { whole: Some(whole), bytes })
+}
+
+/// The same of the next data; none at the end behind a hole.
+fn next_part(file: &File, from: u64) -> io::Result<Answer> {
+    let whole = file.metadata()?.len();
+    let from = from.min(whole);
+    let (at, end) = if from < whole { next_data(file, from, whole)? } else { (from, from) };
+    let mut bytes = vec![0; (end - at).min(PART_BYTES as u64) as usize];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(Answer::data(whole, at, &bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::pin::Pinner;
+    use super::super::store::{FileSystem, Objects};
     use super::*;
     use crate::transport::{Address, channel::Sealer, listen};
     use skein_log::frame::Decoder;
@@ -471,8 +503,9 @@ mod tests {
                 serve(base, wire, first).unwrap();
             });
             let wire = Wire::connect(BASE, address, None, CLUSTER).unwrap();
-            let (rate, index) = (u64::MAX, What::Index);
-            Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lacks.lost().unwrap())
+            let mut lost = lacks.lost().unwrap();
+            let (rate, index) = (u64::MAX, lost.is_empty().then_some(What::Index));
+            Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lost)
         })
     }
 
@@ -565,6 +598,90 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_ends_when_the_node_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let lacks = without_contents(dir.path(), &base);
+        let lost = lacks.lost().unwrap();
+        lacks.objects.leave();
+        let _listener = listen(&address).unwrap();
+        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
+        let fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
+        let error = fetch.all(&mut lost.clone()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(lacks.lost().unwrap(), lost);
+        let error = edition(&lacks, Digest([7; 32])).unwrap_err();
+        assert!(error.to_string().contains("the node ends"), "{error}");
+    }
+
+    /// A base with a large file that is nearly nothing but a hole, and one that lacks it, with an answer of its own to what is free.
+    fn with_a_large_file(
+        dir: &Path,
+        free: fn(&Path) -> io::Result<u64>,
+    ) -> (Arc<Base>, Address, Base) {
+        let (base, address) = replica(dir);
+        let path = dir.join("large");
+        let file = File::create(&path).unwrap();
+        file.write_all_at(b"in the middle", LARGE_BYTES / 2).unwrap();
+        file.set_len(LARGE_BYTES + 1).unwrap();
+        let mut pinner = Pinner::new(&base.objects, Index::default(), None);
+        let name = path.as_os_str().as_encoded_bytes();
+        pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(About::There, name) }).unwrap();
+        base.set(pinner.index).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let lacks = without_contents(dir, &base);
+        let file_system = FileSystem { free, share: |_, _| false };
+        let objects = Arc::new(Objects::on(lacks.dir.join("objects"), file_system));
+        (base, address, Base { objects, ..lacks })
+    }
+
+    #[test]
+    fn a_large_file_comes_also_to_a_small_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address, lacks) = with_a_large_file(dir.path(), |_| Ok(1 << 30));
+        fetch(&base, &address, &lacks, true).unwrap();
+        assert!(lacks.lost().unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_stays_of_a_file_that_does_not_fit() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = |_: &Path| Err(io::ErrorKind::StorageFull.into());
+        let (base, address, lacks) = with_a_large_file(dir.path(), full);
+        let error = fetch(&base, &address, &lacks, true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(std::fs::read_dir(lacks.dir.join("objects")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_that_only_lacks_contents_takes_no_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let lacks = without_contents(dir.path(), &base);
+        let listener = listen(&address).unwrap();
+        let index = lacks.index();
+        // All came from another one before, and could not be kept.
+        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
+        drop(listener);
+        lacks.objects.make_dir().unwrap();
+        let fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
+        fetch.all(&mut BTreeMap::new()).unwrap();
+        assert_eq!(lacks.index(), index);
+    }
+
+    #[test]
+    fn no_replica_is_believed_that_a_file_is_larger_than_files_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, address) = replica(dir.path());
+        let lacks = without_contents(dir.path(), &base);
+        let _listener = listen(&address).unwrap();
+        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
+        let mut fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
+        let error = fetch.contents(Digest([1; 32]), SIZE_MAX + 1).unwrap_err();
+        assert!(error.to_string().contains("larger than any file"), "{error}");
+    }
+
+    #[test]
     fn holes_travel_as_zeros_and_are_holes_again() {
         let dir = tempfile::tempdir().unwrap();
         let (base, address) = replica(dir.path());
@@ -614,5 +731,11 @@ mod tests {
         }
         base.objects.collect(|| Ok(std::collections::BTreeSet::new())).unwrap();
         assert!(!base.objects.path(digest).exists());
+        // What is not here is not held.
+        let hold = base.objects.hold();
+        for what in [What::Contents(digest), What::Data(digest)] {
+            let answer = base.answer(Question { what, from: 0 }, &mut None, &hold);
+            assert_eq!((answer.whole, hold.count()), (None, 0));
+        }
     }
 }

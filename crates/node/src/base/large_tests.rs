@@ -102,6 +102,26 @@ fn contents_that_are_there_and_were_read_are_not_replaced() {
 }
 
 #[test]
+fn no_note_speaks_for_contents_that_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = Objects::new(dir.path().join("objects"));
+    let large = dir.path().join("large");
+    sparse(&large, LARGE_BYTES + 1);
+    let added = objects.add(&large).unwrap();
+    let object = objects.path(added.digest);
+    let inode = || fs::metadata(&object).unwrap().ino();
+    let before = inode();
+    // As a disk does it: for once, the file cannot even be opened.
+    fs::rename(&object, dir.path().join("aside")).unwrap();
+    std::os::unix::fs::symlink("nowhere", &object).unwrap();
+    assert!(!objects.is_whole(added.digest, added.size, Sum::of(added.hash)));
+    fs::rename(dir.path().join("aside"), &object).unwrap();
+    assert!(!objects.vouches(added.digest, added.size));
+    objects.add(&large).unwrap();
+    assert_ne!(inode(), before);
+}
+
+#[test]
 fn nothing_is_removed_that_somebody_reads() {
     let dir = tempfile::tempdir().unwrap();
     let objects = Arc::new(Objects::new(dir.path().join("objects")));

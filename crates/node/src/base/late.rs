@@ -24,6 +24,8 @@ pub(super) struct Late {
     path: PathBuf,
     /// The facts, encoded.
     all: Vec<Vec<u8>>,
+    /// Those that wait no more once the index is written.
+    pinned: Vec<Vec<u8>>,
     is_changed: bool,
 }
 
@@ -34,7 +36,7 @@ impl Late {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let bytes = unhex(&text).filter(|bytes| are_facts(bytes)).unwrap_or_default();
         let all = facts(&bytes).map(|fact| encode(&fact)).collect();
-        Self { path, all, is_changed: false }
+        Self { path, all, pinned: Vec::new(), is_changed: false }
     }
 
     /// One more; false: there are too many.
@@ -53,20 +55,30 @@ impl Late {
 
     /// Tries each again: those stay for which this says so.
     pub(super) fn try_all(&mut self, mut stays: impl FnMut(&Fact<'_>) -> bool) {
-        let before = self.all.len();
-        self.all.retain(|bytes| Fact::decode(bytes).is_some_and(|(fact, _)| stays(&fact)));
-        self.is_changed |= before != self.all.len();
+        let stays = |bytes: &Vec<u8>| Fact::decode(bytes).is_some_and(|(fact, _)| stays(&fact));
+        let (all, pinned): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.all).into_iter().partition(stays);
+        self.is_changed |= !pinned.is_empty();
+        self.all = all;
+        self.pinned.extend(pinned);
     }
 
-    /// Writes them if there are others than before, durably.
+    /// The index was not written: those that it was to have wait on.
+    pub(super) fn wait_on(&mut self) {
+        self.all.append(&mut self.pinned);
+    }
+
+    /// Writes them if there are others than before, durably. The index is written by now.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.is_changed) {
-            return Ok(());
+        if self.is_changed {
+            match self.all.is_empty() {
+                true => durable::remove(&self.path)?,
+                false => durable::write(&self.path, &hex(&self.all.concat()))?,
+            }
+            self.is_changed = false;
         }
-        if self.all.is_empty() {
-            return durable::remove(&self.path);
-        }
-        durable::write(&self.path, &hex(&self.all.concat()))
+        self.pinned.clear();
+        Ok(())
     }
 }
 
@@ -107,6 +119,13 @@ mod tests {
         again.try_all(|_| false);
         again.write().unwrap();
         assert!(!dir.path().join("late-index").exists());
+        // Pinned in an index that could not be written.
+        let mut late = Late::read(dir.path(), "index");
+        assert!(late.add(&a) && late.add(&b));
+        late.try_all(|fact| fact.path == b"/b");
+        late.wait_on();
+        late.write().unwrap();
+        assert_eq!(seen(&mut Late::read(dir.path(), "index")).len(), 2);
         fs::write(dir.path().join("late-index"), "00ff").unwrap();
         assert_eq!(seen(&mut Late::read(dir.path(), "index")), []);
     }

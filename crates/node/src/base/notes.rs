@@ -68,9 +68,10 @@ impl Notes {
 
     /// Writes them if there are others than before, durably.
     pub(super) fn write(&mut self, dir: &Path) -> io::Result<()> {
-        if std::mem::take(&mut self.is_changed) {
+        if self.is_changed {
             let text = serde_json::to_string(&self.all).expect("numbers have a JSON form");
             durable::write(&dir.join(FILE), &text)?;
+            self.is_changed = false;
         }
         Ok(())
     }
@@ -163,5 +164,18 @@ mod tests {
         assert_eq!(notes.digests(), []);
         fs::write(dir.path().join(FILE), "nonsense").unwrap();
         assert_eq!(Notes::read(dir.path()).digests(), []);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("later");
+        let state = State { inode: 1, size: NOTED_BYTES, modified: (5, 6) };
+        let mut notes = Notes::default();
+        notes.was_read(Digest([1; 32]), state, None);
+        assert!(notes.write(&dir).is_err());
+        fs::create_dir(&dir).unwrap();
+        notes.write(&dir).unwrap();
+        assert!(Notes::read(&dir).vouches(Digest([1; 32]), state));
     }
 }

@@ -47,12 +47,12 @@ impl Room {
     }
 }
 
-/// A large file that comes from another replica leaves the same: what is pinned is needed, so nothing else bounds it.
+/// A large file that comes from another replica leaves the same beyond the first GiB: what is pinned is needed, so nothing else bounds it.
 ///
 /// # Errors
 /// It does not: [`io::ErrorKind::StorageFull`].
-pub(super) fn leaves(free: u64) -> io::Result<()> {
-    if free >= LEFT_BYTES {
+pub(super) fn leaves(Room { free, held }: Room) -> io::Result<()> {
+    if held < ALWAYS_BYTES || free >= LEFT_BYTES {
         return Ok(());
     }
     let why = format!(
@@ -104,6 +104,11 @@ mod tests {
         for part in ["its 1.5 GiB", "6.0 GiB free", "take 1.5 GiB more"] {
             assert!(refused.to_string().contains(part), "{refused}");
         }
+        // What comes from others has the first GiB, too, and no bound but what stays free.
+        let comes = |free: u64, held| leaves(Room { free: free * GIB, held });
+        comes(1, GIB - 1).unwrap();
+        comes(2, 90 * GIB).unwrap();
+        assert_eq!(comes(1, GIB).unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(Bytes(1 << 19).to_string(), "0.5 MiB");
     }
 }

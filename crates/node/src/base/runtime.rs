@@ -158,9 +158,9 @@ impl Other {
         let Some((_, size, digest)) = index.as_ref().and_then(|index| index.runtime()) else {
             return false;
         };
-        let host = self
-            .host
-            .get_or_init(|| of_host().ok().and_then(|path| super::store::digest_of(&path).ok()));
+        let host = self.host.get_or_init(|| {
+            of_host().ok().and_then(|path| super::store::digest_of(&path, None).ok())
+        });
         let answer = host.is_some_and(|host| host != (digest, size));
         *known = Some((about.to_owned(), answer));
         answer

@@ -109,12 +109,12 @@ fn run(base: &Base, asked: &Receiver<PathBuf>, tell: &dyn Fn(Found, Hold)) {
                 // The next is read at once, unless a file is asked for.
                 wait = Duration::ZERO;
                 if due.is_empty() {
-                    note(base);
+                    base.objects.save_notes();
                     wait = every.unwrap_or(LOOK).min(LOOK);
                 }
             }
         }
-        if base.objects.is_ending() {
+        if base.objects.ends() {
             return;
         }
     }
@@ -175,16 +175,11 @@ fn scrub(base: &Base, due: &Due) {
     let lost = BTreeMap::from([(digest, (path.to_owned(), size))]);
     match fetch::mend(base, lost) {
         Ok(true) => {}
+        Ok(false) if base.objects.stays().is_err() => {}
         Ok(false) => tracing::error!(
             event = "base_lost", path = %path.display(), object = %digest,
             "no other replica that can be reached has these contents; they are looked for again at the next start"
         ),
         Err(error) => tracing::error!(event = "base_lost", path = %path.display(), %error),
-    }
-}
-
-fn note(base: &Base) {
-    if let Err(error) = base.objects.save_notes() {
-        tracing::warn!(event = "base_unwritten", %error, "the next start reads more contents");
     }
 }

@@ -111,6 +111,8 @@ pub struct Objects {
     bytes: Mutex<Option<u64>>,
     /// The node ends: work on large files is given up.
     ends: AtomicBool,
+    /// The node is about to end: what comes from others, and reading again what is here, is given up. Small files are still pinned.
+    leaves: AtomicBool,
 }
 
 /// Contents that stay while this is there.
@@ -125,6 +127,12 @@ impl Hold {
     pub fn add(&self, digests: impl IntoIterator<Item = Digest>) {
         let mut held = self.objects.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.entry(self.number).or_default().extend(digests);
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        let held = self.objects.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.get(&self.number).map_or(0, BTreeSet::len)
     }
 }
 
@@ -153,6 +161,7 @@ impl Objects {
             notes: Mutex::new(notes),
             bytes: Mutex::default(),
             ends: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
         }
     }
 
@@ -183,12 +192,34 @@ impl Objects {
 
     /// The node ends: reading and copying large contents is given up from now on.
     pub(super) fn end(&self) {
+        self.leave();
         self.ends.store(true, Ordering::Relaxed);
     }
 
     /// Whether it does.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
+    }
+
+    /// The node is about to end: nothing more comes from other replicas, and contents are not read again.
+    pub(super) fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub(super) fn leaves(&self) -> &AtomicBool {
+        &self.leaves
+    }
+
+    /// It is not yet.
+    ///
+    /// # Errors
+    /// It is: [`io::ErrorKind::Interrupted`].
+    pub(super) fn stays(&self) -> io::Result<()> {
+        match self.leaves.load(Ordering::Relaxed) {
+            true => Err(io::Error::new(io::ErrorKind::Interrupted, "the node ends")),
+            false => Ok(()),
+        }
     }
 
     /// Where contents are, if they are here.
@@ -205,15 +236,22 @@ impl Objects {
     /// Makes the names of what was added durable, with what is noted of it.
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()?;
-        self.save_notes()
+        self.save_notes();
+        Ok(())
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes what is noted durable.
-    pub(super) fn save_notes(&self) -> io::Result<()> {
+    /// Makes what is noted durable, so that the next start need not read it.
+    pub(super) fn save_notes(&self) {
+        if let Err(error) = self.write_notes() {
+            tracing::warn!(event = "base_unwritten", %error, "the next start reads more contents");
+        }
+    }
+
+    fn write_notes(&self) -> io::Result<()> {
         self.dir.parent().map_or(Ok(()), |dir| self.notes().write(dir))
     }
 
@@ -298,9 +336,9 @@ impl Objects {
     }
 
     /// A large file that is being received must leave some room.
-    pub(super) fn leaves_room(&self) -> io::Result<()> {
-        let free = (self.file_system.free)(&self.dir)?;
-        room::leaves(free)
+    pub(super) fn leaves_room(&self, part: &File) -> io::Result<()> {
+        let Room { free, held } = self.room()?;
+        room::leaves(Room { free, held: held + part.metadata()?.blocks() * 512 })
     }
 
     /// A new file for contents whose digest is not known yet.
@@ -354,39 +392,35 @@ impl Objects {
     /// Whether contents are here, as they were when they were added: all of them are read.
     #[must_use]
     pub fn is_whole(&self, digest: Digest, size: u64, wanted: Sum) -> bool {
-        self.judge(digest, size, wanted, None).unwrap_or(false)
+        self.is_whole_still(digest, size, wanted).unwrap_or(false)
     }
 
-    /// The same, beside a server.
+    /// The same.
     ///
     /// # Errors
     /// The node ends.
     pub(super) fn is_whole_still(&self, digest: Digest, size: u64, sum: Sum) -> io::Result<bool> {
-        match self.judge(digest, size, sum, Some(&self.ends)) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            judged => Ok(judged.unwrap_or(false)),
+        let judged = self.judge(digest, size, sum);
+        let is_whole = matches!(judged, Ok(Some(_)));
+        let mut notes = self.notes();
+        match judged {
+            Ok(Some(state)) => notes.was_read(digest, state, None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            // No note speaks for what cannot be read.
+            Ok(None) | Err(_) => notes.doubt(digest),
         }
+        Ok(is_whole)
     }
 
-    fn judge(
-        &self,
-        digest: Digest,
-        size: u64,
-        wanted: Sum,
-        ends: Option<&AtomicBool>,
-    ) -> io::Result<bool> {
+    /// The file that contents are, if they are whole.
+    fn judge(&self, digest: Digest, size: u64, wanted: Sum) -> io::Result<Option<State>> {
         let file = self.open(digest)?;
         let before = file.metadata()?;
         let is_whole = before.len() == size && {
-            let (hash, len) = sum(&file, ends)?;
+            let (hash, len) = sum(&file, Some(&self.leaves))?;
             len == size && Sum::of(hash.to_be_bytes()) == wanted
         };
-        let mut notes = self.notes();
-        match is_whole {
-            true => notes.was_read(digest, State::of(&before), None),
-            false => notes.doubt(digest),
-        }
-        Ok(is_whole)
+        Ok(is_whole.then(|| State::of(&before)))
     }
 
     /// Whether contents with this digest are here: all of them are read.
@@ -397,7 +431,7 @@ impl Objects {
             if file.metadata()?.len() != size {
                 return Ok(false);
             }
-            let found = read(&file, None)?;
+            let found = read(&file, Some(&self.leaves))?;
             Ok((found.digest, found.size) == (digest, size))
         };
         read().unwrap_or(false)
@@ -428,7 +462,7 @@ impl Objects {
             let mut notes = self.notes();
             notes.digests().into_iter().for_each(|digest| notes.doubt(digest));
         }
-        self.save_notes()
+        self.write_notes()
     }
 
     /// Does what sets times of contents, and of nothing else about them.
@@ -474,19 +508,19 @@ impl Objects {
         }
         self.notes().keep(&named);
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.save_notes()?;
+        self.save_notes();
         Ok(Some(removed))
     }
 }
 
-/// Digest and size of what a file has now.
+/// Digest and size of what a file has now. `ends`: give up once that is set.
 ///
 /// # Errors
-/// It cannot be read.
-pub fn digest_of(path: &Path) -> io::Result<(Digest, u64)> {
+/// It cannot be read, or was given up: [`io::ErrorKind::Interrupted`].
+pub fn digest_of(path: &Path, ends: Option<&AtomicBool>) -> io::Result<(Digest, u64)> {
     let file = File::open(path)?;
     let large = file.metadata()?.len() > LARGE_BYTES;
-    let found = if large { quietly(|| read(&file, None))?? } else { read(&file, None)? };
+    let found = if large { quietly(|| read(&file, ends))?? } else { read(&file, ends)? };
     Ok((found.digest, found.size))
 }
 

@@ -36,6 +36,7 @@ pub struct BaseWork {
     /// None while it ends.
     sender: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    base: Arc<Base>,
     /// An entry that tells when the log began has been seen.
     knows_begin: bool,
 }
@@ -76,9 +77,10 @@ impl BaseWork {
             let _ = back.send(Job::Read(Box::new((large, hold))));
         };
         let slow = Slow::start(base.clone(), tell)?;
-        let run = move || Work::new(&base, slow).run(&jobs);
+        let own = base.clone();
+        let run = move || Work::new(&own, slow).run(&jobs);
         let thread = Builder::new().name("skein-base".into()).spawn(run)?;
-        let work = Self { sender: Some(sender), thread: Some(thread), knows_begin: false };
+        let work = Self { sender: Some(sender), thread: Some(thread), base, knows_begin: false };
         if let Some(found) = program {
             work.tell(Job::Program(Box::new(found)));
         }
@@ -156,6 +158,8 @@ impl BaseWork {
 
 impl Drop for BaseWork {
     fn drop(&mut self) {
+        // What it is getting from others would take long.
+        self.base.objects().leave();
         self.tell(Job::End);
         self.sender = None;
         if let Some(thread) = self.thread.take()
@@ -384,6 +388,7 @@ impl<'a> Work<'a> {
                 event = "base_unwritten", %error,
                 "what the server uses of this host stays where it is; the base is written with the next use"
             );
+            late.wait_on();
         }
         // The index names them by now, or nothing does.
         drop(holds);
@@ -452,5 +457,39 @@ fn not_pinned(path: &Path, why: &Why) {
             tracing::info!(event = "not_pinned", path = %path.display(), why);
         }
         Why::Kernels | Why::Later => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index;
+    use super::*;
+    use skein_model::fact::What;
+    use std::fs;
+
+    /// The thread's part of the base of a data directory.
+    fn work(base: &Arc<Base>) -> Work<'_> {
+        let slow = Slow::start(base.clone(), |_, _| {}).unwrap();
+        Work::new(base, slow)
+    }
+
+    #[test]
+    fn facts_wait_on_while_the_index_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let base = Arc::new(Base::open(&dir.join("data")).unwrap());
+        base.objects().make_dir().unwrap();
+        let mut work = work(&base);
+        let file = dir.join("file");
+        fs::write(&file, "here").unwrap();
+        let there = Fact::new(What::There, file.as_os_str().as_encoded_bytes());
+        work.late.as_mut().unwrap().add(&Fact { kind: libc::DT_REG, ..there });
+        let index = base.dir.join(index::FILE);
+        fs::create_dir_all(index.join("in the way")).unwrap();
+        work.pin_late();
+        assert!(base.is_empty());
+        fs::remove_dir_all(&index).unwrap();
+        work.pin_late();
+        assert!(base.index().files.contains_key(&file));
     }
 }
