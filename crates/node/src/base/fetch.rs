@@ -7,7 +7,7 @@
 
 use super::contents::next_data;
 use super::index::{Contents, Index};
-use super::store::{Digest, Hold, LARGE_BYTES, digest_of};
+use super::store::{Digest, Hold, LARGE_BYTES, Part, digest_of};
 use super::wire::{Answer, Question, What};
 use super::{Base, failed};
 use crate::begin;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The pause before the next round of asking.
 const PAUSE: Duration = Duration::from_millis(200);
+/// One that asks for an edition waits 5 s, and asks again: it is not answered longer, so that no more than a few are at it.
+const ASKED_FOR: Duration = Duration::from_secs(6);
 /// Others ask again.
 static TURNS: Turns = Turns::new(16);
 /// No file is larger: 16 TiB, as on ext4.
@@ -66,15 +68,15 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     }
 }
 
-/// Gets contents that were found damaged beside a running server; it sees them when it starts again. False: no other replica that can be reached has them, or others are
-/// being got.
+/// Gets contents that were found damaged beside a running server; it sees them when it starts again. False: no other replica that can be reached has them, or they are
+/// being got. Indexes are made meanwhile: it may take long.
 ///
 /// # Errors
 /// They cannot be written.
 pub(super) fn mend(base: &Base, lost: BTreeMap<Digest, (PathBuf, u64)>) -> Result<bool, NodeError> {
-    match (base.node(), base.objects.try_making()) {
-        (Some(config), Some(_making)) => Ok(ask_all(config, base, What::Index, lost)? == Came::All),
-        _ => Ok(false),
+    match base.node() {
+        Some(config) => Ok(ask_all(config, base, What::Index, lost)? == Came::All),
+        None => Ok(false),
     }
 }
 
@@ -84,13 +86,40 @@ pub(super) fn mend(base: &Base, lost: BTreeMap<Digest, (PathBuf, u64)>) -> Resul
 /// It cannot be had from another replica, or not be written.
 pub fn edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
     let _all = main.objects.keep_all();
-    // Another one may be on its way for long.
-    let base = main.of_edition(digest)?;
-    if !base.is_empty() && base.lost()?.is_empty() {
-        base.objects.save_notes();
+    if let Some(base) = edition_here(main, digest)? {
         return Ok(base);
     }
     let _making = main.objects.making();
+    get_edition(main, digest)
+}
+
+/// The same, for one who asks again: `None` if others are being got.
+fn edition_soon(
+    main: &Base,
+    digest: Digest,
+    patience: Duration,
+) -> Result<Option<Base>, NodeError> {
+    let _all = main.objects.keep_all();
+    if let Some(base) = edition_here(main, digest)? {
+        return Ok(Some(base));
+    }
+    match main.objects.making_within(patience) {
+        Some(_making) => get_edition(main, digest).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The base of an edition that lacks nothing: another one may be on its way for long.
+fn edition_here(main: &Base, digest: Digest) -> Result<Option<Base>, NodeError> {
+    let base = main.of_edition(digest)?;
+    if base.is_empty() || !base.lost()?.is_empty() {
+        return Ok(None);
+    }
+    base.objects.save_notes();
+    Ok(Some(base))
+}
+
+fn get_edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let base = main.of_edition(digest)?;
@@ -274,16 +303,18 @@ impl Fetch<'_> {
             return Err(io::Error::other("contents are larger than any file here"));
         }
         self.base.objects.make_dir()?;
-        let (part, file) = self.base.objects.go_on(digest)?;
-        let came = self.rest(digest, size, &part, &file);
+        let objects = self.base.objects.clone();
+        let part = objects.go_on(digest)?;
+        let came = self.rest(digest, size, &part);
         if came.as_ref().is_err_and(is_full) {
             // Its room is needed for the rest.
-            let _ = std::fs::remove_file(&part);
+            let _ = std::fs::remove_file(&part.path);
         }
         came
     }
 
-    fn rest(&mut self, digest: Digest, size: u64, part: &Path, file: &File) -> io::Result<u64> {
+    fn rest(&mut self, digest: Digest, size: u64, part: &Part<'_>) -> io::Result<u64> {
+        let file = &part.file;
         let had = file.metadata()?.len().min(size);
         let (mut came, mut checked) = (had, 0);
         let objects = self.base.objects.clone();
@@ -302,12 +333,12 @@ impl Fetch<'_> {
             }
         })?;
         file.set_len(came)?;
-        if came != size || digest_of(part, Some(objects.leaves()))? != (digest, size) {
+        if came != size || digest_of(&part.path, Some(objects.leaves()))? != (digest, size) {
             // The next try begins from the start.
-            let _ = std::fs::remove_file(part);
+            let _ = std::fs::remove_file(&part.path);
             return Err(io::Error::other("contents came that are not those of the digest"));
         }
-        self.base.objects.keep(part, file, digest, Some(false))?;
+        self.base.objects.keep(part, digest, Some(false))?;
         Ok(size - had)
     }
 
@@ -406,12 +437,18 @@ impl Base {
             }
             What::Stage(digest) => {
                 let _all = self.objects.keep_all();
-                match edition(self, digest).and_then(|base| base.can_run()) {
-                    Ok(()) => {
-                        self.awaits(digest);
-                        Answer { whole: Some(0), bytes: Vec::new() }
-                    }
-                    Err(error) => Answer { whole: None, bytes: error.to_string().into_bytes() },
+                let refused = |why: String| Answer { whole: None, bytes: why.into_bytes() };
+                match edition_soon(self, digest, ASKED_FOR) {
+                    Ok(Some(base)) => match base.can_run() {
+                        Ok(()) => {
+                            self.awaits(digest);
+                            Answer { whole: Some(0), bytes: Vec::new() }
+                        }
+                        Err(error) => refused(error.to_string()),
+                    },
+                    // The one that asked has given up this connection by now, and asks again.
+                    Ok(None) => refused("it is getting other files; try again later".into()),
+                    Err(error) => refused(error.to_string()),
                 }
             }
             What::Commands => self.tell_commands(),
@@ -454,288 +491,5 @@ fn next_part(file: &File, from: u64) -> io::Result<Answer> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::pin::Pinner;
-    use super::super::store::{FileSystem, Objects};
-    use super::*;
-    use crate::transport::{Address, channel::Sealer, listen};
-    use skein_log::frame::Decoder;
-    use skein_model::fact::{Fact, What as About};
-    use std::path::Path;
-
-    const CLUSTER: ClusterId = ClusterId(5);
-
-    /// A replica with a pinned file, which another one may ask.
-    fn replica(dir: &Path) -> (Arc<Base>, Address) {
-        let data = dir.join("has");
-        let base = Base::open(&data).unwrap();
-        let text = vec![b'x'; PART_BYTES + 9];
-        std::fs::write(dir.join("file"), text).unwrap();
-        let path = dir.join("file").into_os_string().into_encoded_bytes();
-        let mut pinner = Pinner::new(&base.objects, Index::default(), None);
-        let there = Fact { kind: libc::DT_REG, ..Fact::new(About::There, &path) };
-        pinner.fact(&there).unwrap();
-        base.set(pinner.index).unwrap();
-        (Arc::new(base), Address::Unix(dir.join("socket")))
-    }
-
-    /// Has `lacks` get what it lacks from `base`.
-    fn fetch(
-        base: &Arc<Base>,
-        address: &Address,
-        lacks: &Base,
-        knows_holes: bool,
-    ) -> io::Result<u64> {
-        let (base, listener) = (base.clone(), listen(address).unwrap());
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let until = Instant::now() + Duration::from_secs(20);
-                let stream = loop {
-                    if let Some((stream, _)) = listener.accept().unwrap() {
-                        break stream;
-                    }
-                    assert!(Instant::now() < until, "nobody came");
-                    std::thread::yield_now();
-                };
-                let sealer = Sealer::new(None, CLUSTER, false, &mut Vec::new());
-                let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(CLUSTER), CLUSTER);
-                let first = wire.receive().unwrap();
-                serve(base, wire, first).unwrap();
-            });
-            let wire = Wire::connect(BASE, address, None, CLUSTER).unwrap();
-            let mut lost = lacks.lost().unwrap();
-            let (rate, index) = (u64::MAX, lost.is_empty().then_some(What::Index));
-            Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lost)
-        })
-    }
-
-    /// One that has only the index of `base`, on a host that has not got the file any more.
-    fn without_contents(dir: &Path, base: &Base) -> Base {
-        let data = dir.join("lacks");
-        std::fs::create_dir_all(data.join("base")).unwrap();
-        let lacks = Base::open(&data).unwrap();
-        lacks.set((*base.index()).clone()).unwrap();
-        std::fs::remove_file(dir.join("file")).unwrap();
-        lacks
-    }
-
-    #[test]
-    fn lost_contents_come_from_another_replica_and_damaged_ones_do_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let (digest, size) = base.index().contents().next().unwrap();
-        let fetch = || fetch(&base, &address, &lacks, true);
-        assert!(!lacks.lost().unwrap().is_empty());
-        assert_eq!(fetch().unwrap(), size);
-        assert!(lacks.lost().unwrap().is_empty());
-        // Damage at the sender's, and here.
-        for objects in [&base.objects, &lacks.objects] {
-            std::fs::write(objects.path(digest), vec![b'y'; size as usize]).unwrap();
-        }
-        assert!(fetch().unwrap_err().to_string().contains("not those of the digest"));
-        assert_eq!(lacks.lost().unwrap().len(), 1);
-    }
-
-    /// It ends the connection when it is asked for what it does not know.
-    #[test]
-    fn a_replica_of_an_earlier_version_gives_its_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let config = serde_json::json!({
-            "name": "x", "id": 1, "data_dir": dir.path(), "server": { "program": "none" },
-            "peers": [{ "id": 1, "address": dir.path().join("own") }, { "id": 2, "address": dir.path().join("socket") }],
-        });
-        let config: NodeConfig = serde_json::from_value(config).unwrap();
-        let cluster = ClusterId(config.cluster());
-        let (listener, base) = (listen(&address).unwrap(), base);
-        let came = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let until = Instant::now() + Duration::from_secs(20);
-                loop {
-                    assert!(Instant::now() < until, "nobody asked again");
-                    let Some((stream, _)) = listener.accept().unwrap() else {
-                        std::thread::yield_now();
-                        continue;
-                    };
-                    let sealer = Sealer::new(None, cluster, false, &mut Vec::new());
-                    let mut wire = Wire::over(BASE, stream, sealer, Decoder::new(cluster), cluster);
-                    let first = wire.receive().unwrap();
-                    match Question::decode(&first).unwrap().what {
-                        What::Data(_) => {}
-                        _ => return serve(base.clone(), wire, first).unwrap(),
-                    }
-                }
-            });
-            ask_all(&config, &lacks, What::Index, lacks.lost().unwrap()).unwrap()
-        });
-        assert_eq!(came, Came::All);
-        assert!(lacks.lost().unwrap().is_empty());
-    }
-
-    #[test]
-    fn what_came_of_a_file_need_not_come_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let (digest, size) = base.index().contents().next().unwrap();
-        let fetch = || fetch(&base, &address, &lacks, true);
-        let begun = |byte| {
-            lacks.objects.make_dir().unwrap();
-            let (part, file) = lacks.objects.go_on(digest).unwrap();
-            file.write_all_at(&vec![byte; PART_BYTES + 2], 0).unwrap();
-            part
-        };
-        // Something else came: that is found at the end, and the next try begins from the start.
-        let part = begun(b'y');
-        assert!(fetch().unwrap_err().to_string().contains("not those of the digest"));
-        assert!(!part.exists());
-        begun(b'x');
-        assert_eq!(fetch().unwrap(), 7);
-        assert!(lacks.lost().unwrap().is_empty() && !part.exists());
-        assert_eq!(size, PART_BYTES as u64 + 9);
-    }
-
-    #[test]
-    fn a_transfer_ends_when_the_node_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let lost = lacks.lost().unwrap();
-        lacks.objects.leave();
-        let _listener = listen(&address).unwrap();
-        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
-        let fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
-        let error = fetch.all(&mut lost.clone()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
-        assert_eq!(lacks.lost().unwrap(), lost);
-        let error = edition(&lacks, Digest([7; 32])).unwrap_err();
-        assert!(error.to_string().contains("the node ends"), "{error}");
-    }
-
-    /// A base with a large file that is nearly nothing but a hole, and one that lacks it, with an answer of its own to what is free.
-    fn with_a_large_file(
-        dir: &Path,
-        free: fn(&Path) -> io::Result<u64>,
-    ) -> (Arc<Base>, Address, Base) {
-        let (base, address) = replica(dir);
-        let path = dir.join("large");
-        let file = File::create(&path).unwrap();
-        file.write_all_at(b"in the middle", LARGE_BYTES / 2).unwrap();
-        file.set_len(LARGE_BYTES + 1).unwrap();
-        let mut pinner = Pinner::new(&base.objects, Index::default(), None);
-        let name = path.as_os_str().as_encoded_bytes();
-        pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(About::There, name) }).unwrap();
-        base.set(pinner.index).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let lacks = without_contents(dir, &base);
-        let file_system = FileSystem { free, share: |_, _| false };
-        let objects = Arc::new(Objects::on(lacks.dir.join("objects"), file_system));
-        (base, address, Base { objects, ..lacks })
-    }
-
-    #[test]
-    fn a_large_file_comes_also_to_a_small_file_system() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address, lacks) = with_a_large_file(dir.path(), |_| Ok(1 << 30));
-        fetch(&base, &address, &lacks, true).unwrap();
-        assert!(lacks.lost().unwrap().is_empty());
-    }
-
-    #[test]
-    fn nothing_stays_of_a_file_that_does_not_fit() {
-        let dir = tempfile::tempdir().unwrap();
-        let full = |_: &Path| Err(io::ErrorKind::StorageFull.into());
-        let (base, address, lacks) = with_a_large_file(dir.path(), full);
-        let error = fetch(&base, &address, &lacks, true).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(std::fs::read_dir(lacks.dir.join("objects")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn one_that_only_lacks_contents_takes_no_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let listener = listen(&address).unwrap();
-        let index = lacks.index();
-        // All came from another one before, and could not be kept.
-        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
-        drop(listener);
-        lacks.objects.make_dir().unwrap();
-        let fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
-        fetch.all(&mut BTreeMap::new()).unwrap();
-        assert_eq!(lacks.index(), index);
-    }
-
-    #[test]
-    fn no_replica_is_believed_that_a_file_is_larger_than_files_are() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let lacks = without_contents(dir.path(), &base);
-        let _listener = listen(&address).unwrap();
-        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
-        let mut fetch = Fetch { wire, base: &lacks, rate: 1, index: None, knows_holes: true };
-        let error = fetch.contents(Digest([1; 32]), SIZE_MAX + 1).unwrap_err();
-        assert!(error.to_string().contains("larger than any file"), "{error}");
-    }
-
-    #[test]
-    fn holes_travel_as_zeros_and_are_holes_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, address) = replica(dir.path());
-        let all = 32 << 20;
-        let path = dir.path().join("sparse");
-        let file = std::fs::File::create(&path).unwrap();
-        file.write_all_at(b"in the middle", all / 2).unwrap();
-        file.set_len(all).unwrap();
-        let mut pinner = Pinner::new(&base.objects, (*base.index()).clone(), None);
-        let name = path.into_os_string().into_encoded_bytes();
-        pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(About::There, &name) }).unwrap();
-        base.set(pinner.index).unwrap();
-        let lacks = without_contents(dir.path(), &base);
-        std::fs::remove_file(dir.path().join("sparse")).unwrap();
-        let (digest, _) = base.index().contents().find(|(_, size)| *size == all).unwrap();
-        // Also between versions of which one knows nothing of holes.
-        for knows_holes in [true, false] {
-            fetch(&base, &address, &lacks, knows_holes).unwrap();
-            assert!(lacks.lost().unwrap().is_empty());
-            let takes = std::os::unix::fs::MetadataExt::blocks;
-            assert!(
-                takes(&lacks.objects.open(digest).unwrap().metadata().unwrap()) * 512 < 4 << 20
-            );
-            std::fs::remove_file(lacks.objects.path(digest)).unwrap();
-        }
-        // A hole does not travel.
-        let hold = base.objects.hold();
-        let next =
-            |from| base.answer(Question { what: What::Data(digest), from }, &mut None, &hold);
-        let (first, last) = (next(0), next(all - 5));
-        assert!(first.place().unwrap().0 > 0 && first.place().unwrap().0 <= all / 2);
-        assert_eq!((last.whole, last.place()), (Some(all), Some((all, [].as_slice()))));
-    }
-
-    #[test]
-    fn what_a_replica_is_being_given_is_not_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let (base, _) = replica(dir.path());
-        let (digest, _) = base.index().contents().next().unwrap();
-        let asks = [What::Index, What::Contents(digest), What::Data(digest)];
-        for what in asks {
-            let hold = base.objects.hold();
-            let answer = base.answer(Question { what, from: 0 }, &mut None, &hold);
-            assert!(answer.whole.is_some());
-            base.objects.collect(|| Ok(std::collections::BTreeSet::new())).unwrap();
-            assert!(base.objects.path(digest).exists(), "{what:?}");
-        }
-        base.objects.collect(|| Ok(std::collections::BTreeSet::new())).unwrap();
-        assert!(!base.objects.path(digest).exists());
-        // What is not here is not held.
-        let hold = base.objects.hold();
-        for what in [What::Contents(digest), What::Data(digest)] {
-            let answer = base.answer(Question { what, from: 0 }, &mut None, &hold);
-            assert_eq!((answer.whole, hold.count()), (None, 0));
-        }
-    }
-}
+#[path = "fetch_tests.rs"]
+mod tests;

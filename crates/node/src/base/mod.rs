@@ -332,7 +332,7 @@ impl Base {
     /// Takes contents from the host again, if that still has them.
     fn comes_from_host(&self, path: &Path, digest: Digest, size: u64) -> bool {
         let has_size = fs::symlink_metadata(path).is_ok_and(|meta| meta.len() == size);
-        has_size && self.objects.add(path).is_ok_and(|added| added.digest == digest)
+        has_size && self.objects.add_if(path, |found| found == digest).is_ok()
     }
 
     /// Nothing of it is lost, as far as was not found before.

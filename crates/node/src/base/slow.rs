@@ -121,14 +121,13 @@ fn run(base: &Base, asked: &Receiver<PathBuf>, tell: &dyn Fn(Found, Hold)) {
 }
 
 /// Reads a file and keeps its contents; `None` if it is gone.
-fn read(base: &Base, path: PathBuf) -> Option<(Found, Hold)> {
-    let _all = base.objects.keep_all();
+pub(super) fn read(base: &Base, path: PathBuf) -> Option<(Found, Hold)> {
     let hold = base.objects.hold();
     let meta = fs::symlink_metadata(&path).ok()?;
-    let added = base.objects.add(&path);
-    if let Ok(added) = &added {
-        hold.add([added.digest]);
-    }
+    let added = base.objects.add_if(&path, |digest| {
+        hold.add([digest]);
+        true
+    });
     Some((Found { path, meta, added: added.map_err(Why::from) }, hold))
 }
 
@@ -153,13 +152,15 @@ fn contents_due(base: &Base, every: Duration) -> Vec<Due> {
 }
 
 fn scrub(base: &Base, due: &Due) {
-    let _all = base.objects.keep_all();
+    let hold = base.objects.hold();
+    let all = base.objects.keep_all();
     // Its edition may be gone by now.
     let Ok(other) = base.with_index(&due.index) else { return };
+    hold.add([due.digest]);
+    drop(all);
     let index = other.index();
-    let all = index.kept_once();
-    let Some(Contents { path, digest, size, sum }) =
-        all.into_iter().find(|one| one.digest == due.digest)
+    let mut kept = index.kept_once().into_iter();
+    let Some(Contents { path, digest, size, sum }) = kept.find(|one| one.digest == due.digest)
     else {
         return;
     };

@@ -13,6 +13,7 @@ use skein_model::{EntryBuilder, LogIndex, Record, Term, WallNs};
 use skein_replica::editions::Plan;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 struct Host {
@@ -205,6 +206,46 @@ fn contents_that_rot_are_found_and_mended_beside_the_server() {
     // Once more, after it was found whole.
     rot(&object);
     wait_for("contents mended again", is_whole);
+}
+
+#[test]
+fn other_contents_of_the_host_are_not_kept_in_place_of_damaged_ones() {
+    let host = Host::new();
+    let base = host.base();
+    let path = host.file("file", 3 << 20);
+    let added = pin(&base, &path);
+    let object = base.objects().path(added.digest);
+    rot(&object);
+    File::options().write(true).open(&path).unwrap().write_all_at(b"other", 9).unwrap();
+    let is_lost = || base.lost().unwrap().contains_key(&added.digest);
+    assert!(is_lost());
+    assert_eq!(fs::read_dir(host.path("data/base/objects")).unwrap().count(), 1);
+}
+
+static TIDIED: OnceLock<Arc<Base>> = OnceLock::new();
+static IS_TIDY: AtomicBool = AtomicBool::new(false);
+
+/// Has the base tidied while a file is being copied.
+fn tidies(_: &File, _: &File) -> bool {
+    let base = TIDIED.get().unwrap();
+    let removed = base.objects().collect(|| Ok(BTreeSet::new())).unwrap();
+    IS_TIDY.store(removed.is_some(), Ordering::Relaxed);
+    false
+}
+
+#[test]
+fn a_base_is_tidied_while_a_large_file_is_read_and_that_stays() {
+    let mut host = Host::new();
+    host.file_system.share = tidies;
+    let base = TIDIED.get_or_init(|| host.base());
+    let path = host.file("file", LARGE_BYTES + 1);
+    let (found, hold) = slow::read(base, path).unwrap();
+    assert!(IS_TIDY.load(Ordering::Relaxed));
+    let object = base.objects().path(found.added.unwrap().digest);
+    let collect = || base.objects().collect(|| Ok(BTreeSet::new())).unwrap();
+    assert_eq!((collect(), object.exists()), (Some(0), true));
+    drop(hold);
+    assert_eq!((collect(), object.exists()), (Some(1), false));
 }
 
 /// An edition of the server begins.

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use skein_sandbox::{Program, Search, can_be_stacked};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One edition is made or got at a time; the next one waits so long.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is to be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +75,13 @@ impl Base {
         let Some(config) = self.node() else {
             return Err(refused("to come", "this base belongs to no node"));
         };
-        let (_making, _all) = (self.objects.making(), self.objects.keep_all());
+        let Some(_making) = self.objects.making_within(PATIENCE) else {
+            return Err(refused(
+                "to come",
+                "files of another edition are being got; try again later",
+            ));
+        };
+        let _all = self.objects.keep_all();
         let (former, current) = match about {
             "" => (Command::of(&config.server), self.index()),
             about => {
@@ -182,7 +192,7 @@ fn not_kept(about: &str, path: &Path, why: &Why) -> NodeError {
     let why = match why {
         Why::Kernels => "it is the kernel's".to_owned(),
         Why::Because(why) | Why::NoRoom(why) => why.clone(),
-        Why::Later => "it is large".to_owned(),
+        Why::Later => "it is large, and the node ends".to_owned(),
     };
     refused(about, format!("{}: {why}", path.display()))
 }

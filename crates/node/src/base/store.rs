@@ -19,13 +19,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Larger contents are read in a thread that everything else goes before: 64 MiB.
 pub const LARGE_BYTES: u64 = 64 << 20;
 
 const PART: &str = "part";
+/// The pause before the next look at whether an index is still being made.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The SHA-256 of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,12 +101,14 @@ pub struct Objects {
     dir: PathBuf,
     file_system: FileSystem,
     next: AtomicU64,
-    /// Held while an index is made, and while contents come from another replica.
+    /// Held while an index is made, and while its contents come from another replica.
     making: Mutex<()>,
     /// Held while a tree is laid.
     laying: Mutex<()>,
     /// Read while there are contents that no index names yet, or an index is about to be read; written, by one who never waits for it, while what nothing names is removed.
     keeping: RwLock<()>,
+    /// The names of files that are being written.
+    writing: Mutex<BTreeSet<String>>,
     /// Contents that somebody reads without an index that names them, by the reader's number.
     held: Mutex<BTreeMap<u64, BTreeSet<Digest>>>,
     notes: Mutex<Notes>,
@@ -113,6 +118,22 @@ pub struct Objects {
     ends: AtomicBool,
     /// The node is about to end: what comes from others, and reading again what is here, is given up. Small files are still pinned.
     leaves: AtomicBool,
+}
+
+/// A file that is being written, and stays while this is there; nobody else writes it.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    objects: &'a Objects,
+    name: String,
+    pub path: PathBuf,
+    pub file: File,
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.objects.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.remove(&self.name);
+    }
 }
 
 /// Contents that stay while this is there.
@@ -157,6 +178,7 @@ impl Objects {
             making: Mutex::default(),
             laying: Mutex::default(),
             keeping: RwLock::default(),
+            writing: Mutex::default(),
             held: Mutex::default(),
             notes: Mutex::new(notes),
             bytes: Mutex::default(),
@@ -170,9 +192,17 @@ impl Objects {
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if nobody is making one.
-    pub(super) fn try_making(&self) -> Option<MutexGuard<'_, ()>> {
-        self.making.try_lock().ok()
+    /// The same; `None` if somebody is making one for so long.
+    pub(super) fn making_within(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.making.try_lock() {
+                Ok(making) => return Some(making),
+                Err(TryLockError::Poisoned(making)) => return Some(making.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => sleep(PAUSE),
+            }
+        }
     }
 
     /// No other tree is laid until this is dropped.
@@ -261,6 +291,18 @@ impl Objects {
     /// It cannot be read, is no regular file, or changes meanwhile; there is no room ([`io::ErrorKind::StorageFull`]); it is large, and the node ends
     /// ([`io::ErrorKind::Interrupted`]).
     pub fn add(&self, path: &Path) -> io::Result<Added> {
+        self.add_if(path, |_| true)
+    }
+
+    /// The same, if these are wanted.
+    ///
+    /// # Errors
+    /// As [`Self::add`]; or they are not wanted.
+    pub(super) fn add_if(
+        &self,
+        path: &Path,
+        is_wanted: impl Fn(Digest) -> bool + Sync,
+    ) -> io::Result<Added> {
         let mut options = OpenOptions::new();
         let from =
             options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
@@ -270,20 +312,26 @@ impl Objects {
         }
         self.make_dir()?;
         if before.len() > LARGE_BYTES {
-            return quietly(|| self.take(&from, &before, Some(&self.ends)))?;
+            return quietly(|| self.take(&from, &before, Some(&self.ends), &is_wanted))?;
         }
-        self.take(&from, &before, None)
+        self.take(&from, &before, None, &is_wanted)
     }
 
-    fn take(&self, from: &File, before: &Metadata, ends: Option<&AtomicBool>) -> io::Result<Added> {
-        let (part, to) = self.begin()?;
+    fn take(
+        &self,
+        from: &File,
+        before: &Metadata,
+        ends: Option<&AtomicBool>,
+        is_wanted: &dyn Fn(Digest) -> bool,
+    ) -> io::Result<Added> {
+        let part = self.begin()?;
         let take = || {
-            let shared = (self.file_system.share)(from, &to);
+            let shared = (self.file_system.share)(from, &part.file);
             let added = if shared {
-                read(&to, ends)?
+                read(&part.file, ends)?
             } else {
                 self.room()?.take(data_bytes(from)?)?;
-                copy(from, &to, ends)?
+                copy(from, &part.file, ends)?
             };
             let state = |meta: &Metadata| {
                 (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec())
@@ -291,18 +339,23 @@ impl Objects {
             if state(before) != state(&from.metadata()?) || added.size != before.len() {
                 return Err(io::Error::other("it changes while it is read"));
             }
+            // What is wanted is held from here on.
+            let _all = self.keep_all();
+            if !is_wanted(added.digest) {
+                return Err(io::Error::other("it has other contents"));
+            }
             if ends.is_some() && self.vouches(added.digest, added.size) {
                 // One that servers may have in use would only take its room twice.
-                fs::remove_file(&part)?;
+                fs::remove_file(&part.path)?;
             } else {
-                self.keep(&part, &to, added.digest, Some(shared))?;
+                self.keep(&part, added.digest, Some(shared))?;
             }
             Ok(added)
         };
         let added = take();
         if added.is_err() {
             // The error of the copying is the one that matters.
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&part.path);
         }
         added
     }
@@ -342,40 +395,51 @@ impl Objects {
     }
 
     /// A new file for contents whose digest is not known yet.
-    pub(super) fn begin(&self) -> io::Result<(PathBuf, File)> {
+    pub(super) fn begin(&self) -> io::Result<Part<'_>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let part = self.dir.join(format!("{}-{number}.{PART}", std::process::id()));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&part)?;
-        Ok((part, file))
+        self.part(format!("{}-{number}.{PART}", std::process::id()), true)
     }
 
     /// The file for contents that come in parts, with what came before.
-    pub(super) fn go_on(&self, digest: Digest) -> io::Result<(PathBuf, File)> {
-        let part = self.dir.join(format!("{digest}.{PART}"));
+    ///
+    /// # Errors
+    /// It cannot be opened; or another one writes it: [`io::ErrorKind::WouldBlock`].
+    pub(super) fn go_on(&self, digest: Digest) -> io::Result<Part<'_>> {
+        self.part(format!("{digest}.{PART}"), false)
+    }
+
+    fn part(&self, name: String, is_new: bool) -> io::Result<Part<'_>> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if writing.contains(&name) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let path = self.dir.join(&name);
         let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&part)?;
-        Ok((part, file))
+        options.read(true).write(true).create(true).truncate(is_new).mode(0o600);
+        let file = options.open(&path)?;
+        writing.insert(name.clone());
+        Ok(Part { objects: self, name, path, file })
     }
 
     /// Gives whole contents their name. `shared`: whether their bytes are the host's, if that may be another than it was.
     pub(super) fn keep(
         &self,
-        part: &Path,
-        file: &File,
+        part: &Part<'_>,
         digest: Digest,
         shared: Option<bool>,
     ) -> io::Result<()> {
-        file.sync_all()?;
-        fs::rename(part, self.path(digest))?;
-        let meta = file.metadata()?;
+        part.file.sync_all()?;
+        let takes = |meta: &Metadata| match self.is_shared(digest) {
+            true => 0,
+            false => meta.blocks() * 512,
+        };
+        let former = fs::symlink_metadata(self.path(digest)).map_or(0, |meta| takes(&meta));
+        fs::rename(&part.path, self.path(digest))?;
+        let meta = part.file.metadata()?;
         self.notes().was_read(digest, State::of(&meta), shared);
-        let takes = if self.is_shared(digest) { 0 } else { meta.blocks() * 512 };
         // Counted when it is asked for the first time.
         if let Some(bytes) = &mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
-            *bytes += takes;
+            *bytes = bytes.saturating_sub(former) + takes(&meta);
         }
         Ok(())
     }
@@ -493,7 +557,10 @@ impl Objects {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         named.extend(held.values().flatten());
         drop(held);
-        let names: BTreeSet<String> = named.iter().map(Digest::to_string).collect();
+        let mut names: BTreeSet<String> = named.iter().map(Digest::to_string).collect();
+        // None is begun until the others are gone.
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        names.extend(writing.iter().cloned());
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(0)),
             entries => entries?,
@@ -506,6 +573,7 @@ impl Objects {
                 removed += 1;
             }
         }
+        drop(writing);
         self.notes().keep(&named);
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.save_notes();
@@ -546,9 +614,21 @@ mod tests {
         assert_eq!(count(), 2);
         fs::write(objects.path(a.digest), "rot!").unwrap();
         assert!(!is_whole(&a, 4) && !objects.has(a.digest, 4));
-        let (part, _file) = objects.begin().unwrap();
-        assert_eq!(objects.collect(|| Ok([c.digest].into())).unwrap(), Some(2));
-        assert!(!part.exists() && count() == 1 && is_whole(&c, 5));
+        let part = objects.begin().unwrap();
+        let collect = || objects.collect(|| Ok([c.digest].into())).unwrap();
+        assert_eq!(collect(), Some(1));
+        // It is being written, and by one only.
+        assert!(part.path.exists());
+        let path = part.path.clone();
+        drop(part);
+        assert_eq!(collect(), Some(1));
+        let going_on = objects.go_on(a.digest).unwrap();
+        let error = objects.go_on(a.digest).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(going_on);
+        drop(objects.go_on(a.digest).unwrap());
+        assert_eq!(collect(), Some(1));
+        assert!(!path.exists() && count() == 1 && is_whole(&c, 5));
         std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
         assert!(objects.add(&dir.path().join("link")).is_err());
         assert!(objects.add(dir.path()).is_err() && count() == 1);

@@ -8,7 +8,7 @@ use super::late::Late;
 use super::needed::Needed;
 use super::pin::{Found as Large, Pinner, Why};
 use super::slow::Slow;
-use super::store::Hold;
+use super::store::{Digest, Hold};
 use super::{Base, fetch};
 use crate::base::edition::{Command, Commands, Spec};
 use skein_log::LogEntry;
@@ -304,7 +304,7 @@ impl<'a> Work<'a> {
     }
 
     /// The log or an image names an edition.
-    fn named(&mut self, about: &str, note: impl FnOnce(&mut Needed, crate::base::store::Digest)) {
+    fn named(&mut self, about: &str, note: impl FnOnce(&mut Needed, Digest)) {
         if let Ok(spec) = Spec::decode(about) {
             note(&mut self.needed, spec.base);
             self.main.awaits_no_more(spec.base);
@@ -334,6 +334,7 @@ impl<'a> Work<'a> {
             late.try_all(|fact| pin(pinner, fact, beside));
         });
         if none.is_none() {
+            self.is_untidy |= !self.read.is_empty();
             self.read.clear();
         }
     }
@@ -376,6 +377,11 @@ impl<'a> Work<'a> {
         let late = self.late.as_mut()?;
         let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), self.begun);
         let (found, holds): (Vec<_>, Vec<_>) = self.read.drain(..).unzip();
+        let kept: Vec<_> = found
+            .iter()
+            .filter_map(|one| one.added.as_ref().ok())
+            .map(|added| added.digest)
+            .collect();
         pinner.found = Some(found);
         act(&mut pinner, late, &mut self.beside);
         let written = match pinner.changed {
@@ -391,6 +397,10 @@ impl<'a> Work<'a> {
             late.wait_on();
         }
         // The index names them by now, or nothing does.
+        if !kept.is_empty() {
+            let named = base.index().digests();
+            self.is_untidy |= kept.iter().any(|digest| !named.contains(digest));
+        }
         drop(holds);
         Some(())
     }
@@ -491,5 +501,24 @@ mod tests {
         fs::remove_dir_all(&index).unwrap();
         work.pin_late();
         assert!(base.index().files.contains_key(&file));
+    }
+
+    #[test]
+    fn contents_that_are_not_pinned_after_all_are_to_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let base = Arc::new(Base::open(&dir.join("data")).unwrap());
+        let mut work = work(&base);
+        let file = dir.join("file");
+        fs::write(&file, "of which no fact tells").unwrap();
+        let hold = base.objects.hold();
+        let (meta, added) = (fs::metadata(&file).unwrap(), base.objects().add(&file).unwrap());
+        hold.add([added.digest]);
+        work.is_untidy = false;
+        work.read.push((Large { path: file, meta, added: Ok(added) }, hold));
+        work.pin_late();
+        assert!(work.is_untidy);
+        work.tidy();
+        assert!(!base.objects().path(added.digest).exists());
     }
 }
