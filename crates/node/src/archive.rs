@@ -28,6 +28,7 @@ use crate::base::index::{self, Command, Index, Kept};
 use crate::base::store::Digest;
 use crate::base::{self, Base};
 use crate::error::NodeError;
+use crate::images::adopt::Adopted;
 use crate::import;
 
 const PART: &str = "part";
@@ -71,7 +72,9 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
     let _ = fs::remove_file(&whole);
     let written = (|| {
         crate::images::export(image, &whole)?;
-        let bytes = write_patiently(&whole, data_dir, &part).map_err(failed(&part))?;
+        let edition = edition_of(&whole)?;
+        let written = write_patiently(&whole, edition, data_dir, &part);
+        let bytes = written.map_err(failed(&part))?;
         durable::rename(&part, to).map_err(failed(to))?;
         Ok(bytes)
     })();
@@ -82,22 +85,42 @@ pub fn export(image: &Path, data_dir: &Path, to: &Path) -> Result<u64, NodeError
 }
 
 /// A node that runs may remove what no edition needs any more, between a look at the indexes and one at the contents.
-fn write_patiently(image: &Path, data_dir: &Path, part: &Path) -> io::Result<u64> {
+fn write_patiently(
+    image: &Path,
+    edition: Option<Digest>,
+    data_dir: &Path,
+    part: &Path,
+) -> io::Result<u64> {
     let mut tries = 1;
     loop {
-        match write(image, data_dir, part) {
+        match write(image, edition, data_dir, part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
             written => return written,
         }
     }
 }
 
-fn write(image: &Path, data_dir: &Path, part: &Path) -> io::Result<u64> {
+/// The base of the edition that an image is of; `None`: the founders'.
+fn edition_of(image: &Path) -> Result<Option<Digest>, NodeError> {
+    let adopted = Adopted::read(image, Head::read(image)?.owner.program)?;
+    match adopted.about() {
+        "" => Ok(None),
+        about => Ok(Some(edition::Spec::decode(about)?.base)),
+    }
+}
+
+fn write(image: &Path, edition: Option<Digest>, data_dir: &Path, part: &Path) -> io::Result<u64> {
+    let editions = editions(data_dir)?;
+    let wanted = edition.map(|base| format!("{}-{base}", index::PATH));
+    if let Some(wanted) = wanted
+        && !editions.iter().any(|name| *name == Path::new(&wanted))
+    {
+        let why = "the files of this image's edition of the server are not kept any more; export a newer image";
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)?;
     let mut tar = Builder::new(file);
-    for name in
-        [edition::FILE, index::PATH].map(PathBuf::from).into_iter().chain(editions(data_dir)?)
-    {
+    for name in [edition::FILE, index::PATH].map(PathBuf::from).into_iter().chain(editions) {
         let path = data_dir.join(&name);
         if path.exists() {
             append(&mut tar, &name, &path)?;
@@ -339,6 +362,20 @@ mod tests {
         for name in &unknown {
             assert_eq!(place(Path::new(name), dir, image), None, "{name}");
         }
+    }
+
+    #[test]
+    fn an_image_whose_edition_is_gone_is_not_exported() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("image"), "image").unwrap();
+        let edition = Digest([0xab; 32]);
+        let written = || write(&path("image"), Some(edition), &path("data"), &path("part"));
+        assert_eq!(written().unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::create_dir_all(path("data/base")).unwrap();
+        let index = format!("data/base/index-{}", "ab".repeat(32));
+        fs::write(path(&index), Index::default().encode()).unwrap();
+        written().unwrap();
     }
 
     #[test]

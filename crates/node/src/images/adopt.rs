@@ -35,6 +35,12 @@ impl Adopted {
         Ok(Self { path: path.to_owned(), state, head })
     }
 
+    /// Which edition of the server it is of.
+    #[must_use]
+    pub fn about(&self) -> &str {
+        &self.state.edition.about
+    }
+
     /// Where the new cluster's log begins: its founders are its own.
     #[must_use]
     pub fn base(&self) -> Base {
