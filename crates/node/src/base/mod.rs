@@ -27,6 +27,7 @@
 
 mod contents;
 pub mod diff;
+mod doubt;
 pub mod edition;
 pub mod fetch;
 pub mod index;
@@ -396,13 +397,6 @@ impl Base {
             durable::remove(&self.dir.join(name))?;
         }
         Ok(())
-    }
-
-    /// The server has met other files than the log has, so nothing that is noted about contents counts any more: the next start reads all.
-    pub fn doubt(&self) {
-        if let Err(error) = self.objects.doubt_all() {
-            tracing::warn!(event = "base_unwritten", %error, "the next start does not read all contents");
-        }
     }
 
     /// The pinned program, if this command was given for it.

@@ -2,7 +2,7 @@
 //!
 //! A start reads no more than [`START_BYTES`](super::START_BYTES) of contents. Of others it believes a note, as long as the file is the one that was read, by its number, length
 //! and time. They are read again beside the server ([`super::slow`]); one that rots in between is found by the server itself, which compares files that it opens with the log: then
-//! no note counts any more, and the next start reads all.
+//! the note of that file does not count any more, and the next start reads it.
 //!
 //! A file of JSON beside the objects, written as a whole. Without it, or if it is damaged, all is read.
 

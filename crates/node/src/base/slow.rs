@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ pub(super) struct Slow {
     /// None while it ends.
     sender: Option<Sender<PathBuf>>,
     thread: Option<JoinHandle<()>>,
-    asked: BTreeSet<PathBuf>,
+    /// Shared with the thread, which forgets those that are gone.
+    asked: Arc<Mutex<BTreeSet<PathBuf>>>,
     /// Those among them that cannot be kept.
     refused: BTreeSet<PathBuf>,
 }
@@ -38,18 +39,31 @@ impl Slow {
         base: Arc<Base>,
         tell: impl Fn(Found, Hold) + Send + 'static,
     ) -> io::Result<Self> {
-        let (sender, asked) = channel();
-        let own = base.clone();
-        let run = move || run(&own, &asked, &tell);
+        let (sender, jobs) = channel();
+        let (own, asked) = (base.clone(), Arc::<Mutex<BTreeSet<PathBuf>>>::default());
+        let seen = asked.clone();
+        let run = move || {
+            run(&own, &jobs, &|path| match read(&own, path.clone()) {
+                Some((found, hold)) => tell(found, hold),
+                None => {
+                    known(&seen).remove(&path);
+                }
+            });
+        };
         let thread = Builder::new().name("skein-base-slow".into()).spawn(run)?;
-        let (asked, refused) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { base, sender: Some(sender), thread: Some(thread), asked, refused })
+        Ok(Self {
+            base,
+            sender: Some(sender),
+            thread: Some(thread),
+            asked,
+            refused: BTreeSet::new(),
+        })
     }
 
     /// Has a file read, unless that was asked for before.
     pub(super) fn read(&mut self, path: PathBuf) {
         if let Some(sender) = &self.sender
-            && self.asked.insert(path.clone())
+            && known(&self.asked).insert(path.clone())
         {
             // It ends with this sender, not before.
             let _ = sender.send(path);
@@ -59,7 +73,7 @@ impl Slow {
     /// It has told of this one. One that cannot be kept now is not read again before [`Self::forget_refused`].
     pub(super) fn told(&mut self, found: &Found) {
         if found.added.is_ok() {
-            self.asked.remove(&found.path);
+            known(&self.asked).remove(&found.path);
         } else {
             self.refused.insert(found.path.clone());
         }
@@ -68,7 +82,7 @@ impl Slow {
     /// There may be room by now.
     pub(super) fn forget_refused(&mut self) {
         for path in std::mem::take(&mut self.refused) {
-            self.asked.remove(&path);
+            known(&self.asked).remove(&path);
         }
     }
 }
@@ -85,7 +99,11 @@ impl Drop for Slow {
     }
 }
 
-fn run(base: &Base, asked: &Receiver<PathBuf>, tell: &dyn Fn(Found, Hold)) {
+fn known(asked: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(base: &Base, asked: &Receiver<PathBuf>, read: &dyn Fn(PathBuf)) {
     quiet::lower();
     let every = base.node().map_or(0, |config| config.checkpoint.scrub_s);
     let every = Some(Duration::from_secs(every)).filter(|every| !every.is_zero());
@@ -93,11 +111,7 @@ fn run(base: &Base, asked: &Receiver<PathBuf>, tell: &dyn Fn(Found, Hold)) {
     let mut wait = Duration::ZERO;
     loop {
         match asked.recv_timeout(wait) {
-            Ok(path) => {
-                if let Some((found, hold)) = read(base, path) {
-                    tell(found, hold);
-                }
-            }
+            Ok(path) => read(path),
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 if due.is_empty() {
@@ -182,5 +196,28 @@ fn scrub(base: &Base, due: &Due) {
             "no other replica that can be reached has these contents; they are looked for again at the next start"
         ),
         Err(error) => tracing::error!(event = "base_lost", path = %path.display(), %error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_gone_may_be_asked_for_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = Arc::new(Base::open(&dir.path().join("data")).unwrap());
+        let (told, found) = channel();
+        let mut slow = Slow::start(base, move |found, _| told.send(found).unwrap()).unwrap();
+        let (gone, next) = (dir.path().join("gone"), dir.path().join("next"));
+        fs::write(&next, "here").unwrap();
+        slow.read(gone.clone());
+        slow.read(next);
+        // It goes on in order.
+        found.recv().unwrap();
+        fs::write(&gone, "again").unwrap();
+        slow.read(gone.clone());
+        drop(slow);
+        assert_eq!(found.recv().unwrap().path, gone);
     }
 }

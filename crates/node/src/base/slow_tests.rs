@@ -172,7 +172,10 @@ fn a_start_reads_a_part_and_what_is_not_as_it_was_read() {
     rot(&object);
     assert!(!is_lost(0) && !is_lost(added.size - 1) && is_lost(added.size));
     // The server has found it.
-    host.base().doubt();
+    let other = host.file("elsewhere", 5);
+    host.base().doubt(&format!("the host's file {}: it is other: now", other.display()));
+    assert!(!is_lost(0));
+    host.base().doubt(&format!("the host's file {}: it is other: now", path.display()));
     assert!(is_lost(0));
     // Another file, and one with another time.
     let path = host.file("other", 2 << 20);
@@ -220,6 +223,32 @@ fn other_contents_of_the_host_are_not_kept_in_place_of_damaged_ones() {
     let is_lost = || base.lost().unwrap().contains_key(&added.digest);
     assert!(is_lost());
     assert_eq!(fs::read_dir(host.path("data/base/objects")).unwrap().count(), 1);
+}
+
+#[test]
+fn only_contents_that_a_report_may_be_about_are_doubted() {
+    let host = Host::new();
+    let base = host.base();
+    let path = host.file("file: 1", 5);
+    let added = pin(&base, &host.file("file", 2 << 20));
+    let (link, odd) = (host.path("link"), pin(&base, &path));
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), None);
+    let name = link.as_os_str().as_encoded_bytes();
+    pinner.fact(&Fact { kind: libc::DT_REG, ..Fact::new(What::There, name) }).unwrap();
+    base.set(pinner.index).unwrap();
+    let of =
+        |path: &Path| base.reported(&format!("the host's file {}: 5 bytes: 6", path.display()));
+    assert_eq!(of(&host.path("file")), Some([added.digest].into()));
+    assert_eq!(of(&path), Some([added.digest, odd.digest].into()));
+    // The host's own; one that is not there may be a link that the server has made.
+    assert_eq!(of(&host.file("other", 5)), Some([].into()));
+    assert_eq!(of(&host.path("none")), None);
+    let long = host.path(&"x".repeat(200));
+    for unknown in [&link, &host.path("a b"), &host.path("x/../file"), &long, Path::new("file")] {
+        assert_eq!(of(unknown), None, "{}", unknown.display());
+    }
+    assert_eq!((base.reported("no report"), base.reported("the host's file /x")), (None, None));
 }
 
 static TIDIED: OnceLock<Arc<Base>> = OnceLock::new();

@@ -520,11 +520,12 @@ impl Objects {
         size >= NOTED_BYTES && self.notes().is_due(digest, every)
     }
 
-    /// The server has met other contents than the log has: the next start reads all.
-    pub(super) fn doubt_all(&self) -> io::Result<()> {
+    /// The server has met other contents than the log has: the next start reads these, or all.
+    pub(super) fn doubt(&self, digests: Option<BTreeSet<Digest>>) -> io::Result<()> {
         {
             let mut notes = self.notes();
-            notes.digests().into_iter().for_each(|digest| notes.doubt(digest));
+            let digests = digests.unwrap_or_else(|| notes.digests().into_iter().collect());
+            digests.into_iter().for_each(|digest| notes.doubt(digest));
         }
         self.write_notes()
     }

@@ -304,10 +304,10 @@ impl Reactor {
     fn finish(mut self, result: Outcome) -> Outcome {
         if let Err(error) = &result {
             tracing::error!(event = "node_failed", %error);
-            if let NodeError::Replica(ReplicaError::HostFile(_)) = error
+            if let NodeError::Replica(ReplicaError::HostFile(report)) = error
                 && let Some(base) = &self.replica.env.peers.base
             {
-                base.doubt();
+                base.doubt(report);
             }
         }
         self.replica.finish();
