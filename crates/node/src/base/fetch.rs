@@ -3,7 +3,7 @@
 //! others.
 //!
 //! What comes is checked: an index leads nowhere out of the base, and contents have their digests. They are kept one by one, and each as far as it came, so a broken transfer goes on
-//! where it ended.
+//! where it ended. That of an edition, whose index comes last, begins anew when the node has started again: a start removes what no index names.
 
 use super::contents::next_data;
 use super::index::{Contents, Index};

@@ -291,16 +291,25 @@ impl Objects {
     /// It cannot be read, is no regular file, or changes meanwhile; there is no room ([`io::ErrorKind::StorageFull`]); it is large, and the node ends
     /// ([`io::ErrorKind::Interrupted`]).
     pub fn add(&self, path: &Path) -> io::Result<Added> {
-        self.add_if(path, |_| true)
+        self.add_until(path, &self.ends, |_| true)
     }
 
-    /// The same, if these are wanted.
+    /// The same, if these are wanted; large ones are given up when the node is about to end.
     ///
     /// # Errors
     /// As [`Self::add`]; or they are not wanted.
     pub(super) fn add_if(
         &self,
         path: &Path,
+        is_wanted: impl Fn(Digest) -> bool + Sync,
+    ) -> io::Result<Added> {
+        self.add_until(path, &self.leaves, is_wanted)
+    }
+
+    fn add_until(
+        &self,
+        path: &Path,
+        ends: &AtomicBool,
         is_wanted: impl Fn(Digest) -> bool + Sync,
     ) -> io::Result<Added> {
         let mut options = OpenOptions::new();
@@ -312,7 +321,7 @@ impl Objects {
         }
         self.make_dir()?;
         if before.len() > LARGE_BYTES {
-            return quietly(|| self.take(&from, &before, Some(&self.ends), &is_wanted))?;
+            return quietly(|| self.take(&from, &before, Some(ends), &is_wanted))?;
         }
         self.take(&from, &before, None, &is_wanted)
     }
@@ -438,8 +447,9 @@ impl Objects {
         let meta = part.file.metadata()?;
         self.notes().was_read(digest, State::of(&meta), shared);
         // Counted when it is asked for the first time.
+        let takes = takes(&meta);
         if let Some(bytes) = &mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) {
-            *bytes = bytes.saturating_sub(former) + takes(&meta);
+            *bytes = bytes.saturating_sub(former) + takes;
         }
         Ok(())
     }
