@@ -22,6 +22,8 @@ use skein_replica::replica::{Command, Inbox};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A node that is ready to run.
 pub struct Node {
@@ -33,6 +35,19 @@ pub struct Node {
     about: About,
     // Keeps the data directory's lock.
     _identity: Option<Identity>,
+}
+
+/// A node that was killed keeps its directory until the kernel has taken back all that it had: so long the next one waits.
+const FREE_WITHIN: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Waits until no other node has the directory, or for long enough: then opening it says so.
+fn await_free(disk: &dyn Disk) {
+    let until = Instant::now() + FREE_WITHIN;
+    while matches!(disk.lock(), Ok(None)) && Instant::now() < until {
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 impl Node {
@@ -68,6 +83,7 @@ impl Node {
     ) -> Result<Self, NodeError> {
         config.check()?;
         raise_file_limit();
+        await_free(&*disk);
         let cluster = ClusterId(config.cluster());
         let program = ProgramHash(launcher.program_hash());
         let owner = Owner { cluster: cluster.0, program: program.0 };
