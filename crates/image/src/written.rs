@@ -12,6 +12,7 @@
 use crate::before::Lookup;
 use crate::form::PAGE_BYTES;
 use crate::maps::Mapping;
+use crate::proc;
 use crate::processes::Process;
 use skein_arena::layout::WRITTEN_FD;
 use std::fs::File;
@@ -200,6 +201,8 @@ impl Watch {
     ) -> Result<bool, E> {
         // To look whether a page is the file's costs a look at the page.
         let of_file = if mapping.is_of_file() { FILE } else { 0 };
+        // Pages of the file itself are not the process's own. That of zeros takes the place of one that is gone: protected, it would be taken for that.
+        let others = if mapping.is_of_file() { FILE } else { ZERO };
         let mut regions = vec![Region::default(); REGIONS];
         let mut is_new = false;
         let mut at = mapping.start;
@@ -218,11 +221,10 @@ impl Watch {
             };
             let mut scan = Scan {
                 flags: PROTECT | CHECK,
-                // Pages of the file itself are not the process's own.
-                inverted: of_file,
-                mask: of_file,
+                inverted: others,
+                mask: others,
                 any_of: PRESENT | SWAPPED,
-                returned: WRITTEN | SWAPPED | ZERO,
+                returned: WRITTEN | SWAPPED,
                 ..Scan::of(at, end, &mut regions)
             };
             let Some(found) = scan.call(pagemap) else {
@@ -237,12 +239,9 @@ impl Watch {
                 continue;
             };
             for Region { start, end, categories } in regions.iter().take(found).copied() {
-                let is_zero = categories & ZERO != 0 && !mapping.is_of_file();
-                if !is_zero {
-                    // What is swapped out may have been dropped: that looks alike.
-                    let written = is_new || categories & (WRITTEN | SWAPPED) != 0;
-                    each(Row { start, end, written })?;
-                }
+                // What is swapped out may have been dropped: that looks alike.
+                let written = is_new || categories & (WRITTEN | SWAPPED) != 0;
+                each(Row { start, end, written })?;
             }
             let next = behind(&scan, &regions[..found.min(REGIONS)]);
             if next <= at {
@@ -256,7 +255,7 @@ impl Watch {
 
 /// Long rows of a watched mapping that are as the image `before` has them, in order: they are protected, and their pages are there.
 ///
-/// The kernel lists what is not protected, pages that are gone included. It drops page tables in which nothing is left, and some kernels tell nothing of those ([`lists_holes`]): there one page
+/// The kernel lists what is not protected, pages that are gone included. It drops page tables in which nothing is left, and some kernels tell nothing of those ([`Listing`]): there one page
 /// of each table is looked for. Of files nothing is passed over, since there a page that is gone may stay protected.
 fn passed(
     pagemap: &File,
@@ -269,8 +268,12 @@ fn passed(
     if is_short || mapping.is_of_file() || before.next_row(mapping.start, mapping.end).is_none() {
         return rows;
     }
-    static LISTS_HOLES: OnceLock<bool> = OnceLock::new();
-    let is_certain = *LISTS_HOLES.get_or_init(|| lists_holes().unwrap_or(false));
+    static LISTING: OnceLock<Listing> = OnceLock::new();
+    let listing = *LISTING.get_or_init(|| Listing::tried().unwrap_or(Listing::Wrong));
+    if listing == Listing::Wrong {
+        return rows;
+    }
+    let is_certain = listing == Listing::Whole;
     let mut at = mapping.start;
     let mut unprotected = mapping.start;
     while at < mapping.end {
@@ -332,41 +335,80 @@ fn pass(
     }
 }
 
-/// Whether this kernel lists pages as unprotected for which there is no page table: tried with memory of this process that nobody has used.
-fn lists_holes() -> io::Result<bool> {
-    // SAFETY: takes no pointers; for this process's own writes.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+/// What this kernel lists as unprotected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// All that is.
+    Whole,
+    /// Not that for which there is no page table.
+    OfTables,
+    /// Not pages that are gone, or not those that are swapped out or on the move: before Linux 6.9.
+    Wrong,
+}
+
+impl Listing {
+    /// Tried with memory of this process.
+    fn tried() -> io::Result<Self> {
+        let release = proc::text("/proc/sys/kernel/osrelease")?;
+        if version(&release).is_none_or(|version| version < (6, 9)) {
+            return Ok(Self::Wrong);
+        }
+        // SAFETY: takes no pointers; for this process's own writes.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else knows.
+        let watch = Watch::with(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        // Where it begins and ends there may be a table for its neighbours.
+        let bytes = 3 * TABLE_BYTES as usize;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: new memory of nothing.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: that memory. A kernel without huge pages refuses, and needs no such advice.
+        unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
+        let start = memory.expose_provenance() as u64;
+        let listing = Self::of(&watch, start, start + bytes as u64);
+        // SAFETY: the memory from above, which nobody refers to.
+        unsafe { libc::munmap(memory, bytes) };
+        listing
     }
-    // SAFETY: a new descriptor, which nobody else knows.
-    let watch = Watch::with(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-    // Where it begins and ends there may be a table for its neighbours.
-    let bytes = 3 * TABLE_BYTES as usize;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: new memory of nothing.
-    let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, kind, -1, 0) };
-    if memory == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let start = memory.expose_provenance() as u64;
-    let table = (start / TABLE_BYTES + 1) * TABLE_BYTES;
-    let lists = || {
-        watch.register(start, start + bytes as u64)?;
-        let mut regions = [Region::default(); 1];
-        let mut scan = Scan {
-            flags: CHECK,
-            mask: WRITTEN,
-            returned: WRITTEN,
-            ..Scan::of(table, table + TABLE_BYTES, &mut regions)
+
+    /// Tried with this memory, which nobody has used.
+    fn of(watch: &Watch, start: u64, end: u64) -> io::Result<Self> {
+        watch.register(start, end)?;
+        let pagemap = File::open("/proc/self/pagemap")?;
+        let table = (start / TABLE_BYTES + 1) * TABLE_BYTES;
+        let lists_all = || {
+            let mut regions = [Region::default(); 1];
+            let mut scan = Scan {
+                flags: CHECK,
+                mask: WRITTEN,
+                returned: WRITTEN,
+                ..Scan::of(table, table + TABLE_BYTES, &mut regions)
+            };
+            let found = scan.call(&pagemap);
+            found == Some(1) && (regions[0].start, regions[0].end) == (table, table + TABLE_BYTES)
         };
-        let found = scan.call(&File::open("/proc/self/pagemap")?);
-        Ok(found == Some(1) && (regions[0].start, regions[0].end) == (table, table + TABLE_BYTES))
-    };
-    let lists = lists();
-    // SAFETY: the memory from above, which nobody refers to.
-    unsafe { libc::munmap(memory, bytes) };
-    lists
+        let without_table = lists_all();
+        // SAFETY: an address in that memory.
+        unsafe { ptr::with_exposed_provenance_mut::<u8>(table as usize).write_volatile(1) };
+        Ok(match (lists_all(), without_table) {
+            (true, true) => Self::Whole,
+            (true, false) => Self::OfTables,
+            (false, _) => Self::Wrong,
+        })
+    }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Whether short mappings among these, which are in order, have a page of the process's own. Others may have, too.

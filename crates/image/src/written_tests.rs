@@ -24,6 +24,16 @@ fn memory() -> Mapping {
     Mapping { start, end: start + bytes as u64, is_used: true, ..Mapping::default() }
 }
 
+/// Of this process.
+fn watch() -> Watch {
+    // SAFETY: takes no pointers; for this process's own writes.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+    let Ok(fd) = i32::try_from(fd) else { panic!("what no number holds") };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: a new descriptor, which nobody else knows.
+    Watch::with(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Changes a row of pages in a way of these.
 fn change(mapping: &Mapping, way: u64, first: usize, pages: usize) {
     let start = mapping.start as usize + first * PAGE_BYTES as usize;
@@ -79,12 +89,7 @@ fn with(mapping: &Mapping, all: &BTreeMap<u64, bool>) -> crate::before::Before {
 
 #[test]
 fn what_is_passed_over_is_as_the_image_before_has_it() {
-    // SAFETY: takes no pointers; for this process's own writes.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-    let Ok(fd) = i32::try_from(fd) else { panic!("what no number holds") };
-    assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: a new descriptor, which nobody else knows.
-    let watch = Watch::with(unsafe { OwnedFd::from_raw_fd(fd) });
+    let watch = watch();
     let pagemap = File::open(format!("/proc/{}/pagemap", process::id())).unwrap();
     let each_of = |mapping: &Mapping, before: &mut Lookup<'_>| {
         let mut rows = Vec::new();
@@ -196,4 +201,36 @@ fn a_copys_pages_are_those_before_where_its_origin_was_not_written() {
     ];
     assert_eq!(found, expected);
     assert_eq!(unless_noted(&there, &[]), there);
+}
+
+#[test]
+fn a_page_of_zeros_is_not_taken_for_the_one_before() {
+    let (watch, pagemap, mapping) = (watch(), File::open("/proc/self/pagemap").unwrap(), memory());
+    let rows = |before: &mut Lookup<'_>| {
+        let mut rows = Vec::new();
+        let each = |row| {
+            rows.push(row);
+            Ok::<_, ()>(())
+        };
+        watch.rows(&pagemap, &mapping, before, each).unwrap().then_some(rows)
+    };
+    change(&mapping, 4, 0, PAGES);
+    let Some(all) = rows(&mut Lookup::default()) else { return };
+    // A copy has them all, and the process has one no more by the time at which it is asked.
+    let before = with(&mapping, &pages(&mapping, &all));
+    let page = 1000;
+    change(&mapping, 6, page, 1);
+    change(&mapping, 5, page, 1);
+    rows(&mut Lookup::default()).unwrap();
+    let found = rows(&mut before.process(1)).unwrap();
+    assert!(!pages(&mapping, &found).contains_key(&(page as u64)));
+    let at = ptr::with_exposed_provenance_mut(mapping.start as usize);
+    // SAFETY: nobody uses it any more.
+    unsafe { libc::munmap(at, PAGES * PAGE_BYTES as usize) };
+}
+
+#[test]
+fn kernels_tell_their_version() {
+    assert_eq!(version("6.18.44-fc-v669\n"), Some((6, 18)));
+    assert_eq!([version("6.9"), version("6"), version("")], [Some((6, 9)), None, None]);
 }

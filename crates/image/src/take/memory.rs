@@ -385,14 +385,19 @@ impl Image<'_> {
             if !matches!(pages, Written::Later) {
                 continue;
             }
-            let noted = match &origin {
+            let (noted, all) = match &origin {
                 Some((origin, watch)) => {
-                    origin.rows(mapping, watch, &mut Lookup::default(), deadline)?.0
+                    origin.rows(mapping, watch, &mut Lookup::default(), deadline)?
                 }
-                None => Vec::new(),
+                None => (Vec::new(), true),
             };
             let written = noted.iter().filter(|row| row.written);
             doubtful.extend(written.map(|row| (row.start, row.end)));
+            if !all {
+                // Some of the rest may be protected by now.
+                let rest = noted.last().map_or(mapping.start, |row| row.end);
+                doubtful.push((rest, mapping.end));
+            }
             let rows = origin.as_ref().and_then(|_| copy.copied_rows(mapping, &noted));
             *pages = rows.map_or(Written::Mapped, Written::Rows);
         }
