@@ -157,6 +157,10 @@ fn a_layer_on_disk_lies_below_a_directory_that_the_server_changes() {
             .stdout,
     );
     assert!(on_disk.unwrap().trim_end().ends_with("/large"));
+    // An ordinary user may not enter what overlayfs worked in.
+    drop(server);
+    skein_sandbox::remove_layer(&layer).unwrap();
+    assert!(!layer.exists());
 }
 
 #[test]
