@@ -120,11 +120,15 @@ fn edition_here(main: &Base, digest: Digest) -> Result<Option<Base>, NodeError> 
 }
 
 fn get_edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
-    let until = Instant::now() + PATIENCE;
+    let mut until = Instant::now() + PATIENCE;
     loop {
         let base = main.of_edition(digest)?;
         let lost = base.lost()?;
         base.objects.save_notes();
+        // Some may be on their way already.
+        if lost.keys().any(|digest| main.objects.is_coming(*digest)) {
+            until = Instant::now() + PATIENCE;
+        }
         if lost.is_empty() && !base.is_empty() {
             return Ok(base);
         }

@@ -417,6 +417,12 @@ impl Objects {
         self.part(format!("{digest}.{PART}"), false)
     }
 
+    /// Whether contents are being received in parts.
+    pub(super) fn is_coming(&self, digest: Digest) -> bool {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.contains(&format!("{digest}.{PART}"))
+    }
+
     fn part(&self, name: String, is_new: bool) -> io::Result<Part<'_>> {
         let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if writing.contains(&name) {
@@ -636,7 +642,9 @@ mod tests {
         let going_on = objects.go_on(a.digest).unwrap();
         let error = objects.go_on(a.digest).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(objects.is_coming(a.digest) && !objects.is_coming(c.digest));
         drop(going_on);
+        assert!(!objects.is_coming(a.digest));
         drop(objects.go_on(a.digest).unwrap());
         assert_eq!(collect(), Some(1));
         assert!(!path.exists() && count() == 1 && is_whole(&c, 5));

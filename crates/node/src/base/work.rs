@@ -389,15 +389,17 @@ impl<'a> Work<'a> {
             false => Ok(()),
         };
         // Facts that are pinned wait no more, once the index is written.
-        if let Err(error) = written.and_then(|()| late.write()) {
+        let written = written.and_then(|()| late.write());
+        let is_written = written.is_ok();
+        if let Err(error) = written {
             tracing::warn!(
                 event = "base_unwritten", %error,
                 "what the server uses of this host stays where it is; the base is written with the next use"
             );
             late.wait_on();
         }
-        // The index names them by now, or nothing does.
-        if !kept.is_empty() {
+        // The index names them by now, or nothing does. One that could not be written may do so with the next use.
+        if is_written && !kept.is_empty() {
             let named = base.index().digests();
             self.is_untidy |= kept.iter().any(|digest| !named.contains(digest));
         }
@@ -411,7 +413,15 @@ fn edition(main: &Base, about: &str) -> Option<Option<Base>> {
     if about.is_empty() {
         return None;
     }
-    let found = Spec::decode(about).and_then(|spec| fetch::edition(main, spec.base));
+    let found = Spec::decode(about).and_then(|spec| {
+        let found = fetch::edition(main, spec.base);
+        // More can be pinned for it before the node ends, whatever of it is whole.
+        let is_ending = found.is_err() && main.objects().stays().is_err();
+        match main.of_edition(spec.base) {
+            Ok(base) if is_ending && !base.is_empty() => Ok(base),
+            _ => found,
+        }
+    });
     if let Err(error) = &found {
         tracing::warn!(event = "edition_not_staged", %error);
     }
@@ -515,6 +525,18 @@ mod tests {
         let (meta, added) = (fs::metadata(&file).unwrap(), base.objects().add(&file).unwrap());
         hold.add([added.digest]);
         work.is_untidy = false;
+        // What could not be written is not read again at once.
+        let again = base.objects.hold();
+        again.add([added.digest]);
+        let there = Fact::new(What::There, b"/other");
+        work.late.as_mut().unwrap().add(&Fact { kind: libc::DT_REG, ..there });
+        let late = base.dir.join(crate::base::late::name(index::FILE));
+        fs::create_dir_all(late.join("in the way")).unwrap();
+        let same = Large { path: file.clone(), meta: meta.clone(), added: Ok(added) };
+        work.read.push((same, again));
+        work.pin_late();
+        assert!(!work.is_untidy);
+        fs::remove_dir_all(&late).unwrap();
         work.read.push((Large { path: file, meta, added: Ok(added) }, hold));
         work.pin_late();
         assert!(work.is_untidy);
