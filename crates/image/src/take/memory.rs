@@ -291,12 +291,6 @@ impl Image<'_> {
                 continue;
             }
             let written = match &watch {
-                _ if stand.forked && mapping.is_unforked() => {
-                    let private = |each: &mut dyn FnMut(u64, &[u8]) -> Result<()>| {
-                        pages.private(&mapping, stand.deadline, each)
-                    };
-                    Written::Here(copied(private)?)
-                }
                 _ if stand.forked => Written::Later,
                 None => Written::Mapped,
                 Some(watch) => {

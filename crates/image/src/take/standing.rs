@@ -60,20 +60,17 @@ impl Standing<'_> {
 
     /// Finds out, or copies, what later nobody has.
     pub(super) fn hold_private(&mut self, private: Found, stand: &Stand) -> Result<()> {
-        self.private = match private {
-            Found::Not(mappings) => {
-                self.image.all_private(&self.processes, mappings, stand, |_| true)?
-            }
-            Found::Is(private) => {
-                let mut private = self.image.ask_all(&self.processes, private, stand)?;
-                if stand.forked {
-                    for (process, private) in self.processes.iter().zip(&mut private) {
-                        private.iter_mut().try_for_each(|one| one.hold_unforked(process, stand))?;
-                    }
-                }
-                private
-            }
+        let (image, processes) = (&self.image, &self.processes);
+        let mut private = match private {
+            Found::Not(mappings) => image.all_private(processes, mappings, stand, |_| true)?,
+            Found::Is(private) => image.ask_all(processes, private, stand)?,
         };
+        if stand.forked {
+            for (process, private) in processes.iter().zip(&mut private) {
+                private.iter_mut().try_for_each(|one| one.hold_unforked(process, stand))?;
+            }
+        }
+        self.private = private;
         Ok(())
     }
 
