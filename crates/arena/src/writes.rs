@@ -1,7 +1,7 @@
 //! The record of which pages of which files a server has written to, as a node reads it: an image reads only those again.
 //!
-//! The runtime keeps it (`crates/runtime/src/files/writes.rs`) and puts its position into the header: a word that counts what was ever noted, an unused word, and the last [`WRITES`] notes
-//! in a circle. A node reads it while the server stands still, and while it goes on: a note is written before it is counted. It takes every word of it as a plain number.
+//! The runtime keeps it (`crates/runtime/src/files/writes.rs`) and puts its position into the header: a word that counts what was ever noted, [`LONG_ONES_STAY`] (0 from a runtime of before), and the last
+//! [`WRITES`] notes in a circle. A node reads it while the server stands still, and while it goes on: a note is written before it is counted. It takes every word of it as a plain number.
 
 /// The notes that are kept: 65,536.
 pub const WRITES: usize = 64 << 10;
@@ -11,6 +11,10 @@ pub const WRITE_BYTES: usize = 16;
 pub const RECORD_BYTES: usize = (WRITES + 1) * WRITE_BYTES;
 /// So many of the newest notes may still grow: who reads the record again begins so far before its end.
 pub const GROWING: u64 = 4;
+/// A note grows up to so many pages, which bounds what is told twice.
+pub const GROWN: u32 = 16;
+/// The second word of the record: a longer note never grows, nor stands for what is written there later, so it is told once.
+pub const LONG_ONES_STAY: u64 = 1;
 /// In place of a last page: all up to the end of the file, wherever that will be. Whatever may make a hole in a file is noted so.
 pub const TO_THE_END: u32 = u32::MAX;
 
@@ -32,6 +36,12 @@ impl Write {
         [self.number, (self.from as u64) << 32 | self.to as u64]
     }
 
+    /// Whether it may grow, or stand for what is written there later, while it is among the newest.
+    #[must_use]
+    pub const fn is_short(self) -> bool {
+        self.to.saturating_sub(self.from) <= GROWN
+    }
+
     /// Back from the record.
     #[must_use]
     pub const fn from_words([number, pages]: [u64; 2]) -> Self {
@@ -40,7 +50,7 @@ impl Write {
     }
 }
 
-/// How often something was noted, and the notes since it was `since`, the growing ones among them. `None` of these: there were more than the record keeps, or the
+/// How often something was noted, and the notes since it was `since`, those among them that may have grown. `None` of these: there were more than the record keeps, or the
 /// record is another one's.
 ///
 /// # Panics
@@ -53,16 +63,16 @@ pub fn since(record: &[u8], since: u64) -> (u64, Option<impl Iterator<Item = Wri
         let half = |at| u64::from_ne_bytes(*row[at..].first_chunk().expect("a row is 16 bytes"));
         [half(0), half(8)]
     };
-    let [count, _] = words(0);
+    let [count, kind] = words(0);
     let first = since.saturating_sub(GROWING);
     let all = since <= count && count - first <= WRITES as u64;
     let places = all.then_some(first..count);
-    (
-        count,
-        places.map(|places| {
-            places.map(move |n| Write::from_words(words(1 + (n % WRITES as u64) as usize)))
-        }),
-    )
+    let told = move |n: u64| {
+        let write = Write::from_words(words(1 + (n % WRITES as u64) as usize));
+        let may_be_new = n >= since || kind != LONG_ONES_STAY || write.is_short();
+        may_be_new.then_some(write)
+    };
+    (count, places.map(|places| places.filter_map(told)))
 }
 
 #[cfg(test)]
@@ -91,6 +101,24 @@ mod tests {
         assert_eq!(found[1003].number, 99_999);
         let kept = 100_000 - WRITES as u64 + GROWING;
         assert!(since(&record, kept).1.is_some() && since(&record, kept - 1).1.is_none());
+    }
+
+    #[test]
+    fn long_notes_are_told_once_where_they_stay() {
+        let mut record = record(100);
+        let long = |n: u64| (n % 2 == 0).then_some(Write { number: n, from: 0, to: GROWN + 1 });
+        for n in 0..100 {
+            let write = long(n).unwrap_or(Write { number: n, from: 0, to: GROWN });
+            let [_, pages] = write.words();
+            record[(1 + n as usize) * WRITE_BYTES + 8..][..8].copy_from_slice(&pages.to_ne_bytes());
+        }
+        let told = |record: &[u8]| {
+            let (_, told) = since(record, 96);
+            told.expect("they are kept").map(|write| write.number).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&record), (92..100).collect::<Vec<_>>(), "of a runtime of before");
+        record[8..16].copy_from_slice(&LONG_ONES_STAY.to_ne_bytes());
+        assert_eq!(told(&record), [93, 95, 96, 97, 98, 99]);
     }
 
     #[test]

@@ -5,11 +5,9 @@
 use crate::sys;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
-use skein_arena::writes::{GROWING, TO_THE_END, WRITES, Write};
+use skein_arena::writes::{GROWING, LONG_ONES_STAY, TO_THE_END, WRITES, Write};
 use skein_libos::room::Room;
 
-/// A note grows up to so many pages. A growing one is told again, so this bounds what is read twice.
-const MAX_GROWN: u32 = 16;
 const PAGE_BITS: u32 = 12;
 
 /// Two words: the counter, or a note.
@@ -77,21 +75,20 @@ impl Writes {
         let [count, _] = self.row(0).get();
         for n in count.saturating_sub(GROWING)..count {
             let old = Write::from_words(self.kept(n).get());
-            if old.number == new.number && new.from <= old.to && old.from <= new.to {
-                let both = Write { from: old.from.min(new.from), to: old.to.max(new.to), ..new };
-                if both == old {
-                    return;
-                }
-                if both.to - both.from <= MAX_GROWN {
-                    self.kept(n).set(both.words());
-                    return;
-                }
+            let touches = old.number == new.number && new.from <= old.to && old.from <= new.to;
+            if !touches || !old.is_short() {
+                continue;
+            }
+            let both = Write { from: old.from.min(new.from), to: old.to.max(new.to), ..new };
+            if both.is_short() {
+                self.kept(n).set(both.words());
+                return;
             }
         }
         self.kept(count).set(new.words());
         // A node may read it now.
         compiler_fence(Ordering::Release);
-        self.row(0).set([count + 1, 0]);
+        self.row(0).set([count + 1, LONG_ONES_STAY]);
     }
 }
 
@@ -99,4 +96,45 @@ fn position(fd: i32) -> Option<u64> {
     let args = sys::args([fd as usize, 0, libc::SEEK_CUR as usize]);
     // SAFETY: no memory is involved.
     unsafe { sys::call(libc::SYS_lseek, args) }.ok().map(|at| at as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skein_arena::writes::since;
+
+    /// What a node is told that has read so many notes before.
+    fn told(writes: &Writes, noted: u64) -> Vec<[u64; 3]> {
+        let words = (0..=WRITES).flat_map(|at| writes.row(at).get());
+        let record: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        let (_, told) = since(&record, noted);
+        told.unwrap().map(|w| [w.number, w.from.into(), w.to.into()]).collect()
+    }
+
+    #[test]
+    fn what_is_long_is_told_once() {
+        let rows = vec![Row::new([0; 2]); WRITES + 1];
+        let writes = Writes { rows: Cell::new(rows.as_ptr() as usize) };
+        const END: u64 = TO_THE_END as u64;
+        let pages = |n: i64, pages: usize| Place::At(n << PAGE_BITS, pages << PAGE_BITS);
+        // A file is emptied, and appended to: by little,
+        writes.note(7, -1, Place::From(0));
+        (0..24).for_each(|n| writes.note(7, -1, pages(n, 1)));
+        assert_eq!(told(&writes, 0), [[7, 0, END], [7, 0, 16], [7, 16, 24]]);
+        (24..31).for_each(|n| writes.note(7, -1, pages(n, 1)));
+        assert_eq!(told(&writes, 3), [[7, 0, 16], [7, 16, 31]], "but not all of it");
+        // and by much.
+        writes.note(7, -1, pages(31, 100));
+        assert_eq!(told(&writes, 3), [[7, 0, 16], [7, 16, 31], [7, 31, 131]]);
+        writes.note(7, -1, pages(131, 100));
+        assert_eq!(told(&writes, 4), [[7, 0, 16], [7, 16, 31], [7, 131, 231]]);
+        // What is written again is told again, wherever it was noted before.
+        writes.note(7, -1, pages(40, 1));
+        writes.note(7, -1, pages(31, 100));
+        writes.note(7, -1, Place::From(0));
+        writes.note(7, -1, Place::From(0));
+        writes.note(8, -1, pages(3, 1));
+        let again = [[7, 40, 41], [7, 31, 131], [7, 0, END], [7, 0, END], [8, 3, 4]];
+        assert_eq!(told(&writes, 5)[2..], again);
+    }
 }
