@@ -130,6 +130,65 @@ impl Before {
         all.digest()
     }
 
+    /// What a process has at these addresses, from and to, in order, may be something else by now.
+    pub(crate) fn doubt(&mut self, host_pid: u32, rows: &[(u64, u64)]) {
+        let doubtful = self.places.doubtful.entry(host_pid).or_default();
+        doubtful.extend(rows.iter().filter(|(from, to)| from < to));
+        doubtful.sort_unstable();
+        doubtful.dedup_by(|next, last| {
+            let touches = next.0 <= last.1;
+            if touches {
+                last.1 = last.1.max(next.1);
+            }
+            touches
+        });
+    }
+
+    /// A process has pages with these hashes at these addresses, in order, unless the kernel says that they were written: they count like those of this image, and are no longer doubtful.
+    pub(crate) fn learn(&mut self, host_pid: u32, pages: &[(u64, u128)]) {
+        let runs = self.places.processes.entry(host_pid).or_default();
+        let mut new: Vec<Run> = Vec::new();
+        for (address, hash) in pages.iter().copied() {
+            let behind = runs.partition_point(|run| run.address <= address);
+            let known = behind.checked_sub(1).map(|n| &runs[n]);
+            let known = known.filter(|run| address < run.address + run.bytes);
+            if let Some(page) = known.and_then(|run| self.hashes.get_mut(place(run, address))) {
+                *page = hash;
+                continue;
+            }
+            if known.is_some() {
+                continue;
+            }
+            self.hashes.push(hash);
+            match new.last_mut().filter(|run| run.address + run.bytes == address) {
+                Some(run) => run.bytes += PAGE_BYTES,
+                None => {
+                    let at = self.hashes.len() as u64 * PAGE_BYTES;
+                    new.push(Run { address, bytes: PAGE_BYTES, at });
+                }
+            }
+        }
+        runs.extend(new);
+        runs.sort_unstable_by_key(|run| run.address);
+        let Some(doubtful) = self.places.doubtful.get_mut(&host_pid) else { return };
+        let mut left = Vec::new();
+        let mut pages = pages.iter().map(|(address, _)| *address).peekable();
+        for (from, to) in doubtful.drain(..) {
+            let mut at = from;
+            while pages.next_if(|page| *page < from).is_some() {}
+            while let Some(page) = pages.next_if(|page| *page < to) {
+                if at < page {
+                    left.push((at, page));
+                }
+                at = page + PAGE_BYTES;
+            }
+            if at < to {
+                left.push((at, to));
+            }
+        }
+        *doubtful = left;
+    }
+
     pub(crate) fn heap(&self) -> Lookup<'_> {
         self.lookup(Some(&self.places.heap))
     }
@@ -239,6 +298,43 @@ mod tests {
         assert_eq!([rows(0), rows(0x11000), rows(0x21000)], expected);
         assert_eq!(doubted.next_row(0, 0x10000), None);
         assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
+    }
+
+    #[test]
+    fn what_is_learned_counts_until_it_is_doubted() {
+        let run = |address, pages, place| Run {
+            address,
+            bytes: pages * PAGE_BYTES,
+            at: (place + 1_u64) * PAGE_BYTES,
+        };
+        let processes = BTreeMap::from([(7, vec![run(0x10000, 4, 0), run(0x30000, 2, 4)])]);
+        let places = Places { processes, ..Places::default() };
+        let mut before = places.with((100..106).collect(), Vec::new(), Contents::default());
+        let told = |before: &Before, from: u64, to: u64| {
+            let mut lookup = before.process(7);
+            let page = |at: u64| lookup.row(at, at + PAGE_BYTES).first().copied().unwrap_or(0);
+            (from..to).step_by(PAGE_BYTES as usize).map(page).collect::<Vec<_>>()
+        };
+        before.doubt(7, &[(0x11000, 0x13000), (0x20000, 0x22000), (0x12000, 0x12000)]);
+        before.doubt(7, &[(0xf000, 0x12000), (0x30000, 0x31000)]);
+        assert_eq!(told(&before, 0x10000, 0x14000), [0, 0, 0, 103]);
+        assert_eq!(told(&before, 0x30000, 0x32000), [0, 105]);
+        // A page in the middle of what is doubtful, new ones, and one that nobody doubts.
+        before.learn(7, &[(0x11000, 1), (0x20000, 2), (0x21000, 3), (0x22000, 4), (0x31000, 5)]);
+        assert_eq!(told(&before, 0x10000, 0x14000), [0, 1, 0, 103]);
+        assert_eq!(told(&before, 0x1f000, 0x24000), [0, 2, 3, 4, 0]);
+        assert_eq!(told(&before, 0x30000, 0x32000), [0, 5]);
+        assert_eq!(before.process(7).row(0x20000, 0x30000), [2, 3, 4], "in one row");
+        assert_eq!(
+            before.places.doubtful[&7],
+            [(0xf000, 0x11000), (0x12000, 0x13000), (0x30000, 0x31000)]
+        );
+        before.doubt(7, &[(0x21000, 0x22000)]);
+        assert_eq!(told(&before, 0x20000, 0x23000), [2, 0, 4]);
+        before.learn(7, &[(0x21000, 6)]);
+        before.learn(8, &[(0x21000, 9)]);
+        assert_eq!(told(&before, 0x20000, 0x23000), [2, 6, 4]);
+        assert_eq!(before.process(8).find(0x21000), Some(9));
     }
 
     #[test]

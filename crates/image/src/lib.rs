@@ -5,7 +5,7 @@
 //! * [`pages`]: their pages, those that were written.
 //! * [`files`]: the files that the server knows by the kernel's numbers.
 //! * [`take`]: all of it as the restore file that a server continues from,
-//!   with the pages that changed since the image [`before`];
+//!   with the pages that changed since the image [`before`], of which [`precopy`] reads most while the server goes on;
 //! * [`contents`]: the same for the server's files, and [`ahead`]: of what was read of them before;
 //! * [`copied`]: in memory, until it is written.
 //! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew;
@@ -34,6 +34,7 @@ pub mod pack;
 pub mod packed;
 pub mod pages;
 pub mod placed;
+pub mod precopy;
 mod proc;
 pub mod processes;
 mod raw;

@@ -20,6 +20,7 @@ use crate::form::PAGE_BYTES;
 use crate::form::{ImageError, MAX_STATE_BYTES, PIECE_BYTES};
 use crate::pack::{Pack, PackId, PackWriter};
 use crate::placed::{Placed, Row};
+use crate::precopy::Precopied;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -97,13 +98,14 @@ pub struct Planned {
     pub(crate) layer: Plan,
 }
 
-/// Writes what earlier images have not into a new pack, and says how the image is made of all.
+/// Writes what earlier images have not into a new pack, and says how the image is made of all. `precopied`: pages that no image has may be there.
 ///
 /// # Errors
 /// The pack cannot be written; an earlier one is damaged, or lacks a page that is said to be there.
 pub fn plan(
     memory: &Copied,
     layer: &Copied,
+    precopied: Option<&Precopied>,
     mut earlier: Earlier,
     out: &mut dyn Write,
     path: &Path,
@@ -143,6 +145,11 @@ pub fn plan(
                         (None, Page::Here(page), _) => writer.page(page, *hash).map_err(&failed)?,
                         (None, Page::Known(_), Some((pack, place))) => {
                             let page = earlier.packs[pack as usize].page(place)?;
+                            writer.page(page, *hash).map_err(&failed)?
+                        }
+                        (None, Page::Known(_), None)
+                            if let Some(page) = precopied.and_then(|all| all.get(*hash)) =>
+                        {
                             writer.page(page, *hash).map_err(&failed)?
                         }
                         (None, Page::Known(_), None) => {

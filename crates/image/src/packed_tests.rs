@@ -64,7 +64,7 @@ impl Images {
         let (memory, memory_bytes) = stream(pages, known, b"memory");
         let (layer, layer_bytes) = stream(&pages[..pages.len() / 2], &|_| false, b"layer");
         let mut pack = Vec::new();
-        let planned = plan(&memory, &layer, earlier, &mut pack, dir).unwrap();
+        let planned = plan(&memory, &layer, None, earlier, &mut pack, dir).unwrap();
         if let Some(own) = planned.own {
             fs::write(own.path(dir), pack).unwrap();
         }
@@ -146,7 +146,8 @@ fn equal_pages_are_written_once_and_nothing_new_makes_no_pack() {
 fn a_page_that_is_nowhere_is_an_error() {
     let (memory, _) = stream(&[1], &|_| true, b"tail");
     let mut pack = Vec::new();
-    let planned = plan(&memory, &Copied::new(), Earlier::default(), &mut pack, Path::new("x"));
+    let planned =
+        plan(&memory, &Copied::new(), None, Earlier::default(), &mut pack, Path::new("x"));
     assert!(planned.unwrap_err().to_string().contains("no earlier image"));
 }
 

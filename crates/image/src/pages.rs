@@ -51,7 +51,7 @@ pub(crate) enum Part<'a> {
 }
 
 /// Pages that are read together.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Pages in order, of which some are to be read.
 struct Batch<'b> {
@@ -295,8 +295,13 @@ impl Pages {
         self.memory.read_exact_at(piece, address).map_err(failed)
     }
 
-    /// Fills `piece` with these pages of a mapping, wherever they are.
-    fn gather(&self, mapping: &Mapping, addresses: &[u64], piece: &mut [u8]) -> Result<()> {
+    /// Fills `piece` with these pages of a mapping, [`BATCH`] at most, wherever they are.
+    pub(crate) fn gather(
+        &self,
+        mapping: &Mapping,
+        addresses: &[u64],
+        piece: &mut [u8],
+    ) -> Result<()> {
         let own = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
         let mut there = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         for (place, address) in there.iter_mut().zip(addresses) {

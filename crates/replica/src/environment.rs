@@ -272,6 +272,8 @@ impl From<String> for Trouble {
 /// News of images.
 #[derive(Debug)]
 pub enum ImageNews {
+    /// What could be read before the server stands was read.
+    Prepared,
     /// The server was read, or its processes have made copies that are read, and may go on.
     Copied {
         /// Whether copies were made.
@@ -309,6 +311,8 @@ pub trait Images {
 
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
+    /// Reads what it can of a server that goes on, before it is to stand for an image: [`ImageNews::Prepared`]. False: it is to stand at once. The image may also begin before that is over.
+    fn prepare_image(&mut self, server: &Link) -> bool;
     /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Read`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
     /// [`ImageNews::Copied`], and later [`ImageNews::FilesRead`] or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);

@@ -36,6 +36,7 @@ pub enum Wish {
     /// Its end.
     Kill,
     /// An image of it.
+    Prepare,
     Take(Box<ServerState>),
     /// The image of this entry counts.
     Confirm(LogIndex),
@@ -499,6 +500,11 @@ impl Images for Around {
 
     fn images_at_start(&mut self) -> Vec<Image> {
         std::mem::take(&mut self.images)
+    }
+
+    fn prepare_image(&mut self, _server: &Link) -> bool {
+        self.wishes.push(Wish::Prepare);
+        true
     }
 
     fn take_image(&mut self, _server: &Link, state: ServerState) {

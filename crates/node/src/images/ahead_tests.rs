@@ -62,9 +62,9 @@ fn files_that_were_read_ahead_are_kept_until_an_image_names_them_or_they_are_dro
     layer.all_known(&hashes);
     let (state, memory) = (state(7).encode(), stream(&[250]));
     let head = head(&store, 7, &state, [&memory, &layer]);
-    let lacks = store.write(&head, &state, [&memory, &layer], None).unwrap_err();
+    let lacks = store.write(&head, &state, [&memory, &layer], None, None).unwrap_err();
     assert!(lacks.to_string().contains("no earlier image"), "{lacks}");
-    store.write(&head, &state, [&memory, &layer], Some(&ahead)).unwrap();
+    store.write(&head, &state, [&memory, &layer], Some(&ahead), None).unwrap();
     drop(ahead);
     assert_eq!(packs(&store).len(), 2, "its own, and that of the files");
     store.confirm(LogIndex(7)).unwrap();

@@ -31,7 +31,7 @@ fn image(dir: &Path, pages: u64) -> Placed {
     let (mut memory, mut pack) = (Copied::new(), Vec::new());
     memory.put(&[9; FIRST_AT as usize]);
     (0..pages).for_each(|number| memory.page(&page(number)).unwrap());
-    let planned = plan(&memory, &Copied::new(), Earlier::default(), &mut pack, dir).unwrap();
+    let planned = plan(&memory, &Copied::new(), None, Earlier::default(), &mut pack, dir).unwrap();
     fs::write(planned.own.unwrap().path(dir), pack).unwrap();
     let head = Head {
         owner: OWNER,

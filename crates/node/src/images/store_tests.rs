@@ -62,7 +62,7 @@ fn write_pages(store: &Store, named: u64, state: &ServerState, pages: &[u8]) -> 
     let state = state.encode();
     let (memory, layer) = (stream(pages), stream(&[]));
     let head = head(store, named, &state, [&memory, &layer]);
-    let written = store.write(&head, &state, [&memory, &layer], None).unwrap();
+    let written = store.write(&head, &state, [&memory, &layer], None, None).unwrap();
     store.confirm(LogIndex(named)).unwrap();
     store.sync().unwrap();
     written.file
@@ -201,7 +201,7 @@ fn a_writer_that_fails_leaves_nothing_and_what_a_crash_leaves_is_removed() {
     let (mut memory, layer) = (stream(&[1, 2]), stream(&[]));
     memory.known(5, 4096);
     let head = head(&store, 10, &[], [&memory, &layer]);
-    let error = store.write(&head, &[], [&memory, &layer], None).unwrap_err().to_string();
+    let error = store.write(&head, &[], [&memory, &layer], None, None).unwrap_err().to_string();
     assert!(error.contains("no earlier image"), "{error}");
     assert!(names(&store).is_empty());
     let lost = format!("pack-{:032x}", 5);

@@ -7,6 +7,7 @@ use skein_image::ahead::{Ahead, Unread};
 use skein_image::file::{self, Head, ImageError, Seal};
 use skein_image::pack::PackId;
 use skein_image::packed::{self, Planned};
+use skein_image::precopy::Precopied;
 use skein_log::disk::durable;
 use skein_replica::environment::ImageFile;
 use std::fs::{File, OpenOptions};
@@ -53,7 +54,7 @@ impl Drop for FilesAhead {
 }
 
 impl Store {
-    /// Writes an image, which is to be [confirmed](Self::confirm), durably. When that fails, nothing of it is left.
+    /// Writes an image, which is to be [confirmed](Self::confirm), durably; of files and memory that were read before, what it refers to. When that fails, nothing of it is left.
     ///
     /// # Errors
     /// It cannot be written, or a page that it does not have itself is in no other image.
@@ -63,6 +64,7 @@ impl Store {
         state: &[u8],
         [memory, layer]: [&Copied; 2],
         ahead: Option<&FilesAhead>,
+        precopied: Option<&Precopied>,
     ) -> Result<WrittenImage, ImageError> {
         self.make_dir()?;
         let path = self.path(head.index);
@@ -73,7 +75,7 @@ impl Store {
         let written = || {
             let earlier = self.open_packs(pinned.ids());
             let (planned, own) =
-                synced(&pack, |out| packed::plan(memory, layer, earlier, out, &pack))?;
+                synced(&pack, |out| packed::plan(memory, layer, precopied, earlier, out, &pack))?;
             self.keep_pack(planned.own, &pack, own, &pinned)?;
             let write = |out: &mut dyn Write| file::write_packed(out, &part, head, state, &planned);
             let (seal, file) = synced(&part, write)?;

@@ -1,11 +1,12 @@
 //! The threads that work on images: the loop never waits for one.
 //!
-//! * One for each image that is taken ([`super::taking`]).
+//! * One for each image that is taken ([`super::taking`]), and one that reads memory before the server stands for that ([`super::precopying`]).
 //! * One for all else: parts for other replicas and from them, removals. It begins with the first of these.
 //!
 //! Both end by themselves; a node that ends does not wait for them, and its next start removes what they left ([`crate::images::store`]).
 
 use super::Mailbox;
+use super::precopying::Precopying;
 use super::taking::{Known, forget_files_unless_used, keep_files, take};
 use crate::images::Store;
 use crate::images::incoming::{Incoming, Progress, read_part};
@@ -33,6 +34,7 @@ pub(super) struct ImageWork {
     taking: Arc<AtomicBool>,
     /// What the next one need not read or write again.
     before: Known,
+    precopying: Option<Precopying>,
 }
 
 enum Job {
@@ -46,11 +48,26 @@ enum Job {
 
 impl ImageWork {
     pub(super) fn new(store: Store, mailbox: Mailbox) -> Self {
-        Self { store, mailbox, sender: None, taking: Arc::default(), before: Arc::default() }
+        let (taking, before) = (Arc::default(), Arc::default());
+        Self { store, mailbox, sender: None, taking, before, precopying: None }
     }
 
     pub(super) const fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Reads a server's memory before it stands; false: it is to stand at once.
+    pub(super) fn prepare(&mut self, init: u32) -> bool {
+        let is_busy = self.precopying.as_ref().is_some_and(|one| !one.is_done());
+        if is_busy || self.taking.load(Ordering::Relaxed) {
+            return false;
+        }
+        let begun = Precopying::begin(&self.before, &self.mailbox, init);
+        self.precopying = begun.unwrap_or_else(|error| {
+            tracing::warn!(event = "memory_not_read_ahead", %error, "no thread can be started for it");
+            None
+        });
+        self.precopying.is_some()
     }
 
     pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
@@ -87,8 +104,11 @@ impl ImageWork {
         }
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let (taking, before) = (self.taking.clone(), self.before.clone());
-        let index = state.index;
+        let (index, precopying) = (state.index, self.precopying.take());
         let take = move || {
+            if let Some(precopying) = precopying {
+                precopying.end();
+            }
             let news = match take((store, mailbox.clone(), before.clone()), state) {
                 Ok(Some(image)) => ImageNews::Kept(image),
                 Ok(None) => ImageNews::FilesRead(index),

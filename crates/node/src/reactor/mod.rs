@@ -16,6 +16,7 @@ mod link;
 mod old;
 mod peers;
 mod ports;
+mod precopying;
 mod publish;
 mod relief;
 mod sources;

@@ -398,6 +398,11 @@ impl Images for System {
         all
     }
 
+    fn prepare_image(&mut self, server: &Link) -> bool {
+        let memory = server.memory();
+        self.images.as_mut().zip(memory).is_some_and(|(images, memory)| images.prepare(memory.init))
+    }
+
     fn take_image(&mut self, server: &Link, state: ServerState) {
         let images = self.images.as_mut().ok_or("this run has no directory for images");
         let begun = images.map_err(String::from).and_then(|images| {

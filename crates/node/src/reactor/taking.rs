@@ -16,6 +16,7 @@ use skein_image::ahead::{self, Ahead, Survey, Unread};
 use skein_image::before::{Before, Places};
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::Head;
+use skein_image::precopy::Precopied;
 use skein_image::take::{Figures, Forks, Source, Taken};
 use skein_image::{Copied, FilesCopied, MemoryError, PAGE_BYTES};
 use skein_model::LogIndex;
@@ -30,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time to copy a server that stands.
-const COPIES: Duration = Duration::from_secs(20);
+pub(super) const COPIES: Duration = Duration::from_secs(20);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
 const AT_ONCE: u64 = 8 << 10;
 /// so often at most until there is an image.
@@ -47,7 +48,7 @@ pub(super) type Known = Arc<Mutex<LastTaken>>;
 #[derive(Default)]
 pub(super) struct LastTaken {
     /// The last image that was taken here, if nothing has gone wrong since.
-    image: Option<(LogIndex, u64, Before)>,
+    image: Option<LastImage>,
     /// Files that were read ahead since.
     ahead: Option<(FilesAhead, u64)>,
     /// How often that was done since the last image of this server.
@@ -58,7 +59,21 @@ pub(super) struct LastTaken {
     puts: u64,
 }
 
+/// The last image that was taken here.
+pub(super) struct LastImage {
+    index: LogIndex,
+    /// How often files had been repaired by then.
+    repairs: u64,
+    pub(super) before: Before,
+    /// What it knows of its server since: in no pack yet.
+    pub(super) precopied: Precopied,
+}
+
 impl LastTaken {
+    pub(super) const fn last_image(&mut self) -> &mut Option<LastImage> {
+        &mut self.image
+    }
+
     /// Takes what is known away: it counts again when it is [put](Self::put) back.
     fn take(&mut self) -> Self {
         let (image, ahead) = (self.image.take(), self.ahead.take());
@@ -83,7 +98,7 @@ impl LastTaken {
     }
 
     fn image(&self) -> Option<&Before> {
-        self.image.as_ref().map(|(.., before)| before)
+        self.image.as_ref().map(|image| &image.before)
     }
 
     fn ahead(&self) -> Option<&Ahead> {
@@ -94,7 +109,7 @@ impl LastTaken {
     fn checked(self, store: &Store, arena: &File) -> Self {
         let repairs = store.repairs();
         let is_there =
-            |(index, then, _): &(_, u64, _)| *then == repairs && store.any_path(*index).exists();
+            |image: &LastImage| image.repairs == repairs && store.any_path(image.index).exists();
         let is_its = |(files, then): &(FilesAhead, u64)| {
             *then == repairs && files.ahead.is_of(arena).unwrap_or(false)
         };
@@ -141,13 +156,17 @@ pub(super) fn take(
     let head = head(store, &state, &encoded, figures.processes, copies);
     let ahead = last.ahead.take();
     let files = ahead.as_ref().map(|(files, _)| files);
-    let written = store.write(&head, &encoded, copies, files).map_err(|error| trouble(&error))?;
+    let precopied = last.image.as_ref().map(|image| &image.precopied);
+    let written =
+        store.write(&head, &encoded, copies, files, precopied).map_err(|error| trouble(&error))?;
+    let read_ahead = precopied.map_or(0, Precopied::pages);
     drop(ahead);
     let file = written.file;
     let before = places.with(written.hashes, written.of_files, contents);
     let pages = (memory.fresh() + layer.fresh()) as u64;
     tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages });
-    let image = Some((state.index, repairs, before));
+    let (index, precopied) = (state.index, Precopied::default());
+    let image = Some(LastImage { index, repairs, before, precopied });
     known.lock().expect("no holder panics").put(LastTaken { image, times: 0, ..last });
     tracing::debug!(
         event = "image_written",
@@ -156,6 +175,7 @@ pub(super) fn take(
         written = written.written,
         pages = figures.pages,
         copied = memory.fresh(),
+        read_ahead,
         spared = figures.spared,
         memory = head.memory_bytes,
         files = head.layer_bytes,
@@ -313,7 +333,8 @@ fn keep(
     let copies = [&memory, &layer];
     let head = head(store, state, &encoded, 0, copies);
     let ahead = last.ahead.as_ref().map(|(files, _)| files);
-    let written = store.write(&head, &encoded, copies, ahead).map_err(|error| trouble(&error))?;
+    let written =
+        store.write(&head, &encoded, copies, ahead, None).map_err(|error| trouble(&error))?;
     tracing::info!(
         event = "files_kept",
         index = head.index.0,
@@ -357,6 +378,10 @@ struct Standing {
 const FORKS: Forks =
     Forks { for_pages: |read, copied| read > 1024 && read > copied / 16, spares: 64 };
 
+pub(super) fn compares() -> bool {
+    std::env::var_os(COMPARES).is_some()
+}
+
 /// A server as it is read.
 fn with_source<T>(
     server: &Server,
@@ -378,7 +403,7 @@ fn with_source<T>(
         Ok(host.chain(own).collect())
     };
     let given = [given, given];
-    let watches = std::env::var_os(COMPARES).is_none();
+    let watches = !compares();
     let (paths, numbers) = (&paths, outfit.numbers());
     let forks = FORKS;
     with(&Source { init, arena, sizes, given, root, paths, watches, numbers, forks, ahead })

@@ -3,8 +3,10 @@
 //! A server *stands* for its image: it gets no entry beyond the one of the image until it was read. That is apart from a [standstill](super::standstill), which may last
 //! longer and begin meanwhile.
 
+mod prepare;
 mod trouble;
 
+use self::prepare::Preparing;
 use super::Replica;
 use super::scrub::Scrub;
 use crate::agreement::unhurried::LONGEST_UNASKED;
@@ -62,6 +64,7 @@ pub(super) struct Images {
     /// Bytes a second that are fetched at most.
     rate: u64,
     pub(super) schedule: Schedule,
+    preparing: Option<Preparing>,
     pub(super) taking: Option<Taking>,
     pub(super) fetch: Option<Fetch>,
     /// The newest image of each connected replica, and a later one that is not confirmed.
@@ -102,6 +105,7 @@ impl Images {
             keep: config.keep.max(1),
             rate: config.fetch_bytes_per_s,
             schedule: Schedule::new(config.clone(), newest),
+            preparing: None,
             taking: None,
             fetch: None,
             held: BTreeMap::new(),
@@ -240,20 +244,9 @@ impl<E: Environment> Replica<E> {
         self.begin_asked();
     }
 
-    /// Begins an image that was asked for, when the server is in step.
-    fn begin_asked(&mut self) {
-        let waits = |until: Duration| !self.slot.is_in_step() && self.now < until;
-        if self.images.taking.is_some() || self.images.asked_until.is_none_or(waits) {
-            return;
-        }
-        self.images.asked_until = None;
-        if let Err(why) = self.begin_image() {
-            self.images.answer(&Err(why));
-        }
-    }
-
     /// Begins, continues and ends what is to be done about images.
     pub(super) fn tend_images(&mut self) {
+        self.tend_preparing();
         if self.images.taking.is_some() {
             self.tend_taking();
         }
@@ -283,21 +276,22 @@ impl<E: Environment> Replica<E> {
         let executed = self.survived();
         let waits =
             self.images.unconfirmed.is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
-        if self.images.taking.is_some() || self.images.fetch.is_some() || waits {
+        let is_begun = self.images.taking.is_some() || self.images.preparing.is_some();
+        if is_begun || self.images.fetch.is_some() || waits {
             return;
         }
         // Another replica needs one, and there is none that would do.
         let base = LogIndex(self.consensus.first_index().0 - 1);
         let asked = !self.consensus.take_below_base().is_empty();
         if asked && self.images.newest().is_none_or(|image| image.index() < base) {
-            let _ = self.begin_image();
+            let _ = self.prepare_image();
             return;
         }
         let after = self.image_after();
         let others_serve = after == After::Others;
         if self.images.schedule.is_due(executed, after, self.now) {
             // When it cannot begin now, it is tried again soon.
-            let _ = self.begin_image();
+            let _ = self.prepare_image();
         } else if others_serve && self.images.schedule.is_due(executed, After::Nobody, self.now) {
             self.fetch(LogIndex(1), false);
         }
@@ -315,7 +309,8 @@ impl<E: Environment> Replica<E> {
     /// When images need attention by time alone, if ever.
     pub(super) fn images_wake(&self) -> Option<Duration> {
         let asked = self.images.asked_until.is_some();
-        let busy = asked || self.images.fetch.is_some() || self.images.need.is_some();
+        let begins = asked || self.images.preparing.is_some();
+        let busy = begins || self.images.fetch.is_some() || self.images.need.is_some();
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
         if self.slot.rests() && !busy {
             let newer = self.images.known.values().any(|index| *index > newest);
@@ -335,6 +330,13 @@ impl<E: Environment> Replica<E> {
 
     /// Lets the server stand where it is.
     pub(super) fn begin_image(&mut self) -> Result<(), String> {
+        let (after, generation) = self.image_may_begin()?;
+        self.images.taking = Some(Taking::begin(after, generation, self.now));
+        Ok(())
+    }
+
+    /// After which entry an image of which server can begin now.
+    fn image_may_begin(&self) -> Result<(LogIndex, u64), String> {
         let Some(server) = self.slot.link().filter(|_| self.slot.is_in_step()) else {
             return Err(
                 "its server does not run, or still executes what the others have executed".into()
@@ -354,8 +356,7 @@ impl<E: Environment> Replica<E> {
         if self.images.newest().is_some_and(|newest| newest.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
         }
-        self.images.taking = Some(Taking::begin(after, generation, self.now));
-        Ok(())
+        Ok((after, generation))
     }
 
     /// Reads the server when it stands, or lets it go on.
@@ -405,6 +406,7 @@ impl<E: Environment> Replica<E> {
     /// News of images.
     pub(super) fn image_news(&mut self, news: ImageNews) {
         match news {
+            ImageNews::Prepared => self.image_prepared(),
             ImageNews::Copied { forked } => {
                 let now = self.now;
                 if let Some(taking) = &mut self.images.taking {

@@ -27,6 +27,12 @@ impl World {
     pub(super) fn do_image(&mut self, life: Life, wish: Wish) {
         let id = life.replica;
         match wish {
+            Wish::Prepare => {
+                // Now and then it takes too long.
+                let slower = if self.rng.below(16) == 0 { 1000 } else { 1 };
+                let delay = 1 + slower * self.rng.below(COPY_US);
+                self.schedule(delay, Event::Images(life, Box::new(ImageNews::Prepared)));
+            }
             Wish::Take(state) if state.ended.is_some() => self.keep_files(life, *state),
             Wish::Take(state) => {
                 let process = self.machines[&id].process.as_ref().expect("it runs");

@@ -1,0 +1,148 @@
+//! Pre-copy: private memory that was written since the image before is read while the server goes on, so it stands only for what it writes from then on.
+//!
+//! A page is protected first, and then read. Who writes it meanwhile takes the protection off, and it is read again when the server stands: what is read here need not be
+//! consistent. It counts like a page of the image before ([`Before::learn`]), whose content is in no pack yet but here. What was protected and could not be read is
+//! [doubted](Before::doubt).
+
+use crate::before::Before;
+use crate::copied::{Copied, hash};
+use crate::form::PAGE_BYTES;
+use crate::maps::{self, Mapping};
+use crate::pages::{BATCH, Pages, is_zero};
+use crate::processes::{self, Process};
+use crate::written::Watch;
+use crate::{MemoryError, Result};
+use skein_arena::layout::{LIBRARY_AT, SERVER_BASE};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::time::Instant;
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// Only larger mappings are read: of others there is not much to read when the server stands.
+const MIN_BYTES: u64 = 1 << 20;
+/// So many pages are kept: 256 MiB.
+const MAX_PAGES: usize = 64 << 10;
+
+/// Pages that were read while the server went on.
+#[derive(Debug, Default)]
+pub struct Precopied {
+    copied: Copied,
+    /// Their numbers in it by the hashes of their contents.
+    places: HashMap<u128, usize>,
+}
+
+impl Precopied {
+    /// How many there are.
+    #[must_use]
+    pub const fn pages(&self) -> usize {
+        self.copied.fresh()
+    }
+
+    fn is_full(&self) -> bool {
+        self.pages() >= MAX_PAGES
+    }
+
+    pub(crate) fn get(&self, hash: u128) -> Option<&[u8; PAGE]> {
+        let page = self.copied.here(*self.places.get(&hash)?);
+        Some(page.try_into().expect("it is a page"))
+    }
+
+    pub(crate) fn put(&mut self, page: &[u8]) -> io::Result<u128> {
+        let hash = hash(page);
+        if let Entry::Vacant(place) = self.places.entry(hash) {
+            place.insert(self.copied.fresh());
+            self.copied.page(page)?;
+        }
+        Ok(hash)
+    }
+
+    /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted. Answers how many pages that were: some may be
+    /// written again by now.
+    ///
+    /// # Errors
+    /// The image before does not count any more.
+    pub fn read(
+        &mut self,
+        init: u32,
+        before: &mut Before,
+        deadline: Instant,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<usize> {
+        let mut count = 0;
+        for process in processes::below(init)? {
+            // It may end at any moment.
+            let Ok(pages) = Pages::of(&process) else { continue };
+            let Some(watch) = Watch::of(&process) else { continue };
+            let Ok(Some(mappings)) = maps::plain(process.host_pid, is_large) else { continue };
+            for mapping in mappings {
+                if !is_wanted() || self.is_full() {
+                    return Ok(count);
+                }
+                let of = Of { process: &process, pages: &pages, mapping: &mapping };
+                count += self.read_mapping(&of, &watch, before, deadline, is_wanted)?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn read_mapping(
+        &mut self,
+        of: &Of<'_>,
+        watch: &Watch,
+        before: &mut Before,
+        deadline: Instant,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Result<usize> {
+        let host_pid = of.process.host_pid;
+        let mut known = before.process(host_pid);
+        let (rows, all) = of.pages.rows(of.mapping, watch, &mut known, deadline)?;
+        let mut to_read = Vec::new();
+        for row in &rows {
+            let unknown = row.parts(&mut known).filter(|(_, hashes)| hashes.is_empty());
+            to_read.extend(unknown.map(|(address, _)| address));
+        }
+        if !all {
+            let start = rows.last().map_or(of.mapping.start, |row| row.end);
+            before.doubt(host_pid, &[(start, of.mapping.end)]);
+        }
+        let doubtful: Vec<_> = to_read.iter().map(|at| (*at, at + PAGE_BYTES)).collect();
+        before.doubt(host_pid, &doubtful);
+        let mut learned = Vec::with_capacity(to_read.len());
+        let mut piece = vec![0; BATCH * PAGE];
+        for addresses in to_read.chunks(BATCH) {
+            if !is_wanted() || self.is_full() {
+                break;
+            }
+            let piece = &mut piece[..addresses.len() * PAGE];
+            // They may be gone.
+            if of.pages.gather(of.mapping, addresses, piece).is_err() {
+                continue;
+            }
+            for (address, page) in addresses.iter().zip(piece.chunks_exact(PAGE)) {
+                // Such a page may never have been touched, and is in no image.
+                if !is_zero(page) {
+                    let hash = self.put(page).map_err(MemoryError::read("memory for an image"))?;
+                    learned.push((*address, hash));
+                }
+            }
+        }
+        before.learn(host_pid, &learned);
+        Ok(to_read.len())
+    }
+}
+
+/// A mapping of a process.
+struct Of<'a> {
+    process: &'a Process,
+    pages: &'a Pages,
+    mapping: &'a Mapping,
+}
+
+/// Whether a mapping is private memory of the server's own, with much in it.
+fn is_large(mapping: &Mapping) -> bool {
+    let is_own = (SERVER_BASE as u64..LIBRARY_AT as u64).contains(&mapping.start);
+    let is_private =
+        !mapping.is_shared() && !mapping.is_of_file() && !mapping.name.starts_with("[v");
+    !is_own && is_private && mapping.end - mapping.start >= MIN_BYTES
+}
