@@ -10,6 +10,7 @@ use super::precopying::Precopying;
 use super::taking::{Known, forget_files_unless_used, keep_files, take};
 use crate::images::Store;
 use crate::images::incoming::{Incoming, Progress, read_part};
+use crate::server::cores::run_anywhere;
 use skein_image::file::ImageError;
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
@@ -106,6 +107,7 @@ impl ImageWork {
         let (taking, before) = (self.taking.clone(), self.before.clone());
         let (index, precopying) = (state.index, self.precopying.take());
         let take = move || {
+            run_anywhere();
             if let Some(precopying) = precopying {
                 precopying.end();
             }
@@ -203,6 +205,7 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, jobs: &Receiver<Job>) {
+        run_anywhere();
         step_back();
         for job in jobs {
             match job {

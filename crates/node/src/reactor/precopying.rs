@@ -3,6 +3,7 @@
 use super::Mailbox;
 use super::images::{step_back, tell};
 use super::taking::{COPIES, Known, LastImage, compares};
+use crate::server::cores::run_anywhere;
 use skein_image::MemoryError;
 use skein_replica::environment::ImageNews;
 use std::io;
@@ -31,6 +32,7 @@ impl Precopying {
         let is_over = Arc::new(AtomicBool::new(false));
         let (known, mailbox, over) = (known.clone(), mailbox.clone(), is_over.clone());
         let read = move || {
+            run_anywhere();
             step_back();
             let image = known.lock().expect("no holder panics").last_image().take();
             let is_wanted = &mut || !over.load(Ordering::Relaxed);

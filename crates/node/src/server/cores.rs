@@ -1,7 +1,13 @@
 //! The cores on which a thread may run; see [`skein_replica::replica::shared_core`].
+//!
+//! A thread begins where the one that made it may run: those that work beside one that is bound [leave](run_anywhere) its core.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
+use std::sync::OnceLock;
+
+/// Where threads of this node could run before one was bound.
+static BEFORE: OnceLock<CpuSet> = OnceLock::new();
 
 /// Of the thread that made it, and none other.
 #[derive(Debug, Default)]
@@ -32,6 +38,9 @@ impl Cores {
         let mut one = CpuSet::new();
         let bound = sched_getcpu().and_then(|core| {
             one.set(core)?;
+            if let Some(allowed) = self.allowed {
+                BEFORE.get_or_init(|| allowed);
+            }
             sched_setaffinity(Pid::from_raw(0), &one)?;
             Ok(core as u32 + 1)
         });
@@ -44,6 +53,14 @@ impl Cores {
             // What is not possible stays as it is: slower, nothing else.
             let _ = sched_setaffinity(Pid::from_raw(0), allowed);
         }
+    }
+}
+
+/// The thread may run anywhere, whoever made it.
+pub fn run_anywhere() {
+    if let Some(allowed) = BEFORE.get() {
+        // What is not possible stays as it is.
+        let _ = sched_setaffinity(Pid::from_raw(0), allowed);
     }
 }
 
@@ -63,6 +80,12 @@ mod tests {
         let mut one = CpuSet::new();
         one.set(bound as usize - 1).unwrap();
         assert!(of_this() == one);
+        let beside = std::thread::spawn(move || {
+            assert!(of_this() == one, "as the thread that made it");
+            run_anywhere();
+            of_this()
+        });
+        assert!(beside.join().unwrap() == all && of_this() == one);
         cores.unbind();
         assert!(of_this() == all);
     }
