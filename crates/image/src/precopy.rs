@@ -19,8 +19,6 @@ use std::io;
 use std::time::Instant;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// Only larger mappings are read: of others there is not much to read when the server stands.
-const MIN_BYTES: u64 = 1 << 20;
 /// So many pages are kept: 256 MiB.
 const MAX_PAGES: usize = 64 << 10;
 
@@ -43,7 +41,9 @@ impl Precopied {
         self.pages() >= MAX_PAGES
     }
 
-    pub(crate) fn get(&self, hash: u128) -> Option<&[u8; PAGE]> {
+    /// The one with this hash.
+    #[must_use]
+    pub fn get(&self, hash: u128) -> Option<&[u8; PAGE]> {
         let page = self.copied.here(*self.places.get(&hash)?);
         Some(page.try_into().expect("it is a page"))
     }
@@ -57,8 +57,8 @@ impl Precopied {
         Ok(hash)
     }
 
-    /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted. Answers how many pages that were: some may be
-    /// written again by now.
+    /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted; of mappings of so many bytes and more. Answers
+    /// how many pages that were: some may be written again by now.
     ///
     /// # Errors
     /// The image before does not count any more.
@@ -66,6 +66,7 @@ impl Precopied {
         &mut self,
         init: u32,
         before: &mut Before,
+        min_bytes: u64,
         deadline: Instant,
         is_wanted: &mut dyn FnMut() -> bool,
     ) -> Result<usize> {
@@ -74,7 +75,10 @@ impl Precopied {
             // It may end at any moment.
             let Ok(pages) = Pages::of(&process) else { continue };
             let Some(watch) = Watch::of(&process) else { continue };
-            let Ok(Some(mappings)) = maps::plain(process.host_pid, is_large) else { continue };
+            let is_read = |mapping: &Mapping| {
+                may_be_read(mapping) && mapping.end - mapping.start >= min_bytes
+            };
+            let Ok(Some(mappings)) = maps::plain(process.host_pid, is_read) else { continue };
             for mapping in mappings {
                 if !is_wanted() || self.is_full() {
                     return Ok(count);
@@ -139,10 +143,10 @@ struct Of<'a> {
     mapping: &'a Mapping,
 }
 
-/// Whether a mapping is private memory of the server's own, with much in it.
-fn is_large(mapping: &Mapping) -> bool {
+/// Whether a mapping is private memory of the server's own.
+fn may_be_read(mapping: &Mapping) -> bool {
     let is_own = (SERVER_BASE as u64..LIBRARY_AT as u64).contains(&mapping.start);
     let is_private =
         !mapping.is_shared() && !mapping.is_of_file() && !mapping.name.starts_with("[v");
-    !is_own && is_private && mapping.end - mapping.start >= MIN_BYTES
+    !is_own && is_private
 }

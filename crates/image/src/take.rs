@@ -151,19 +151,29 @@ impl Source<'_> {
         };
         let work = Mutex::new(Some((names, meanwhile)));
         let is_given_up = AtomicBool::new(false);
-        let aside = || {
+        let read_aside = || {
             let (names, meanwhile) = work.lock().expect("no holder panics").take().expect("once");
             aside.read(&header, &names, &is_given_up, meanwhile)
         };
         let (mut memory, aside) = thread::scope(|scope| {
-            let begun = thread::Builder::new().spawn_scoped(scope, aside);
+            // A new thread is queued behind the one that made it, and one that is woken where a core is idle.
+            let (ready, is_ready) = channel();
+            let (go, goes) = channel();
+            let read = &read_aside;
+            let begun = thread::Builder::new().spawn_scoped(scope, move || {
+                let _ = ready.send(()).map(|()| goes.recv());
+                read()
+            });
+            if begun.is_ok() {
+                let _ = is_ready.recv().map(|()| go.send(()));
+            }
             let memory = self.memory(&header, &processes, before, tell, deadline);
             is_given_up.store(memory.is_err(), Ordering::Relaxed);
             let memory = memory?;
             let aside = match begun {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 // There may be no more threads.
-                Err(_) => aside(),
+                Err(_) => read_aside(),
             };
             Ok((memory, aside?))
         })?;

@@ -4,19 +4,29 @@ use crate::sys;
 use skein_image::before::Before;
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::copied::{Page, hash};
+use skein_image::precopy::Precopied;
 use skein_image::take::{Figures, Taken};
-use skein_image::{About, Copied, FilesCopied, Plain};
+use skein_image::{About, Copied, FilesCopied, MemoryError, Plain};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest time for one look at all memory.
+const PRECOPIES: Duration = Duration::from_secs(20);
 
 /// How a guest's memory is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Pages that the kernel says were written since the image before.
     Watched,
+    /// As [`Watched`](Self::Watched), when as many of them as possible were read while the guest went on.
+    Precopied,
     /// All, and those are left out that are as they were.
     Compared,
     /// All, and there is no image before.
@@ -29,10 +39,14 @@ pub enum Reading {
 #[derive(Debug, Default)]
 pub struct Chain {
     before: Option<Before>,
+    /// What was read of the guest's memory since.
+    precopied: Precopied,
     /// All pages of the images so far, by their hashes.
     pages: HashMap<u128, Box<[u8; 4096]>>,
     /// The pages that the last image had itself.
     pub fresh: usize,
+    /// The pages that were read before it.
+    pub read_before: usize,
     /// The pages of files that the last image had from one before.
     pub known: usize,
 }
@@ -42,6 +56,33 @@ impl Chain {
     #[must_use]
     pub const fn before(&self) -> Option<&Before> {
         self.before.as_ref()
+    }
+
+    /// Reads memory of the guest, whose processes are below `init`, while it does something else.
+    ///
+    /// # Errors
+    /// The image before does not count any more.
+    pub fn precopy_beside<T>(
+        &mut self,
+        init: u32,
+        other: impl FnOnce() -> T,
+    ) -> Result<T, MemoryError> {
+        let Some(before) = &mut self.before else { return Ok(other()) };
+        let precopied = &mut self.precopied;
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let is_wanted = &mut || !is_over.load(Ordering::Relaxed);
+                while is_wanted() {
+                    let deadline = Instant::now() + PRECOPIES;
+                    precopied.read(init, before, 0, deadline, is_wanted)?;
+                }
+                Ok(())
+            });
+            let done = other();
+            is_over.store(true, Ordering::Relaxed);
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic)).map(|()| done)
+        })
     }
 
     /// The restore file of an image, with the pages that it shares with those before. The contents of the guest's own files at `paths` below `root` are what they are found to be in an image.
@@ -58,7 +99,12 @@ impl Chain {
         let mut hashes = Vec::new();
         for page in copied.each() {
             hashes.push(match page {
-                Page::Known(hash) => hash,
+                Page::Known(hash) => {
+                    if let Some(page) = self.precopied.get(hash) {
+                        self.pages.insert(hash, Box::new(*page));
+                    }
+                    hash
+                }
                 Page::Here(page) => {
                     let hash = hash(page);
                     self.pages.insert(hash, Box::new(*page));
@@ -67,6 +113,7 @@ impl Chain {
             });
         }
         self.fresh = copied.fresh();
+        self.read_before = std::mem::take(&mut self.precopied).pages();
         let mut file = sys::memfd(c"image")?;
         self.write(&copied, &hashes, &mut file)?;
         let (of_files, contents) = self.files(rewritten, root, paths)?;

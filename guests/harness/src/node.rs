@@ -250,6 +250,17 @@ impl Node {
         }
     }
 
+    /// The same; meanwhile its memory is read for the next image.
+    ///
+    /// # Errors
+    /// It does not come there, or the image before does not count any more.
+    pub fn stand_precopied(&mut self, log: &[Vec<u8>], at: u64) -> io::Result<bool> {
+        let mut chain = std::mem::take(&mut self.chain);
+        let stands = chain.precopy_beside(self.guest.init(), || self.stand(log, at));
+        self.chain = chain;
+        stands.map_err(Error::other)?
+    }
+
     /// The guest's processes.
     #[must_use]
     pub fn guest(&self) -> &Started {
@@ -279,7 +290,7 @@ impl Node {
         paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
         let (arena, root) = (&self.memory, self.guest.root()?);
         let root = root.as_fd();
-        let watches = matches!(reading, Reading::Watched | Reading::Forked);
+        let watches = matches!(reading, Reading::Watched | Reading::Precopied | Reading::Forked);
         let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
         let known = || Ok(paths.iter().map(|path| (path.clone(), None)).collect());

@@ -1,7 +1,7 @@
 //! Continues guests from images: a guest runs as a follower up to an entry, an image of it is taken there, and other processes continue from that.
 
 use crate::catalogue::{self, Guest};
-use crate::chain::Reading;
+use crate::chain::{Chain, Reading};
 use crate::compare;
 use crate::head::Image;
 use crate::images::Images;
@@ -98,8 +98,8 @@ pub fn at(
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// The pages that an image had itself, those of files that it had from one before, and those that copies of the guest's processes did without.
-type Pages = (usize, usize, u64);
+/// The pages that an image had itself, those that were read before it, those of files that it had from one before, and those that copies of the guest's processes did without.
+type Pages = (usize, usize, usize, u64);
 
 /// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had, or the first
 /// difference between the two, or between what the guest then does and what it did without; `None`: an image cannot hold it.
@@ -122,7 +122,11 @@ pub fn in_a_row(
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
     let mut fresh = Vec::new();
     for at in entries.iter().copied() {
-        if !node.stand(log, at)? {
+        let stands = match reading {
+            Reading::Precopied => node.stand_precopied(log, at)?,
+            _ => node.stand(log, at)?,
+        };
+        if !stands {
             let (stdout, stderr) = output.texts()?;
             let said = [tail(&stdout), tail(&stderr)].join(" ");
             return Ok(Some(Err(format!("it ends before entry {at}, after images: {said}"))));
@@ -143,7 +147,8 @@ pub fn in_a_row(
             spared += figures.spared;
             roots.push(node.root);
         }
-        fresh.push((node.chain.fresh, node.chain.known, spared));
+        let Chain { fresh: own, read_before, known, .. } = node.chain;
+        fresh.push((own, read_before, known, spared));
         // The carrier's own stack is another one when its process forks.
         let place = match reading {
             Reading::Forked => (roots[0] != roots[1]).then_some(0),
@@ -203,7 +208,7 @@ pub fn rows(
         }
         let readings: &[Reading] = match how.sandbox {
             Some(_) => &[Reading::Forked],
-            None => &[Reading::Watched, Reading::Compared],
+            None => &[Reading::Watched, Reading::Precopied, Reading::Compared],
         };
         for reading in readings.iter().copied() {
             match in_a_row(&guest, &images.library, &leader, &entries, reading, how)? {

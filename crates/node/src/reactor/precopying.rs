@@ -17,6 +17,9 @@ const ROUNDS: u32 = 4;
 /// unless it is so little that it is read when the server stands.
 const FEW: usize = 128;
 
+/// Of smaller mappings there is not much to read when the server stands.
+const MIN_BYTES: u64 = 1 << 20;
+
 /// It is being done, or was.
 pub(super) struct Precopying {
     is_over: Arc<AtomicBool>,
@@ -73,7 +76,7 @@ fn read(
     let LastImage { before, precopied, .. } = &mut image;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let pages = precopied.read(init, before, begun + COPIES, is_wanted)?;
+        let pages = precopied.read(init, before, MIN_BYTES, begun + COPIES, is_wanted)?;
         let is_less = rounds.last().is_none_or(|last| pages < *last);
         rounds.push(pages);
         if pages <= FEW || !is_less || !is_wanted() {

@@ -89,7 +89,7 @@ pub struct Checkpointed {
     pub index: u64,
     /// Bytes of its file.
     pub bytes: u64,
-    /// Pages of 4 KiB of memory and files that were copied for it, but for those of files that were read while the server went on. 0 if its node is from before this was told.
+    /// Pages of 4 KiB of memory and files that were copied for it, but for those that were read while the server went on. 0 if its node is from before this was told.
     #[serde(default)]
     pub pages: u64,
     /// How long the server stood, in microseconds.
