@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn long_notes_are_told_once_where_they_stay() {
         let mut record = record(100);
-        let long = |n: u64| (n % 2 == 0).then_some(Write { number: n, from: 0, to: GROWN + 1 });
+        let long =
+            |n: u64| n.is_multiple_of(2).then_some(Write { number: n, from: 0, to: GROWN + 1 });
         for n in 0..100 {
             let write = long(n).unwrap_or(Write { number: n, from: 0, to: GROWN });
             let [_, pages] = write.words();

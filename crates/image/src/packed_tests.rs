@@ -279,3 +279,28 @@ fn pages_are_found_by_their_places() {
         assert!(place.read(nowhere, step).unwrap_err().is_damage(), "{nowhere}");
     }
 }
+
+#[test]
+fn pages_that_were_read_before_are_written_with_the_image_that_has_them() {
+    let mut precopied = Precopied::default();
+    let (kept, changed) = ([5; PAGE], [6; PAGE]);
+    let hashes = [&kept, &changed].map(|page| precopied.put(page).unwrap());
+    assert_eq!(precopied.put(&kept).unwrap(), hashes[0]);
+    assert_eq!(precopied.pages(), 2, "each content once");
+    let dir = tempfile::tempdir().unwrap();
+    let mut memory = Copied::new();
+    memory.known(hashes[0], PAGE);
+    memory.page(&[7; PAGE]).unwrap();
+    let mut pack = Vec::new();
+    let (none, path) = (Copied::new(), Path::new("x"));
+    let plan = |precopied, pack: &mut Vec<u8>| {
+        plan(&memory, &none, precopied, Earlier::default(), pack, path)
+    };
+    let lacks = plan(None, &mut Vec::new()).unwrap_err().to_string();
+    assert!(lacks.contains("in no earlier image"), "{lacks}");
+    let own = plan(Some(&precopied), &mut pack).unwrap().own.unwrap();
+    fs::write(own.path(dir.path()), pack).unwrap();
+    let mut written = Pack::open(dir.path(), own).unwrap();
+    assert_eq!(written.hashes().len(), 2, "what was written again meanwhile is left out");
+    assert!(*written.page(0).unwrap() == kept && *written.page(1).unwrap() == [7; PAGE]);
+}

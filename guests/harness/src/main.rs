@@ -72,13 +72,13 @@ fn images(words: &[String]) -> std::io::Result<bool> {
         }
         Some("--in-a-row") => {
             let how = runner::How::default();
-            let spared = skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)?;
-            Ok(spared.is_some())
+            let unread = skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)?;
+            Ok(unread.is_some())
         }
         Some("--forked") => {
-            let spared =
+            let unread =
                 skein_harness::restored::rows_of_forks(&Images::build()?, count, &words[2..])?;
-            Ok(spared.is_some())
+            Ok(unread.is_some())
         }
         _ => skein_harness::restored::all(count, &words[1..]),
     }

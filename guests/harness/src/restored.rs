@@ -181,7 +181,16 @@ fn difference(leader: &Run, run: &Run, name: &str) -> Option<String> {
         })
 }
 
-/// Takes up to `count` images in a row of each guest that `words` select. Answers how many pages their copies did without; `None`: not all are what whole ones are.
+/// How many pages of all images were not read of a guest that stood.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unread {
+    /// Copies of its processes did without them.
+    pub spared: u64,
+    /// They were read before.
+    pub read_before: u64,
+}
+
+/// Takes up to `count` images in a row of each guest that `words` select. `None`: not all are what whole ones are.
 ///
 /// # Errors
 /// A guest cannot be built or run.
@@ -190,8 +199,8 @@ pub fn rows(
     count: u64,
     words: &[String],
     how: How<'_>,
-) -> io::Result<Option<u64>> {
-    let mut spared = Some(0);
+) -> io::Result<Option<Unread>> {
+    let mut unread = Some(Unread::default());
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
             continue;
@@ -215,24 +224,28 @@ pub fn rows(
                 None => {}
                 Some(Ok(pages)) => {
                     println!("alike   {:28} {reading:?}: {pages:?}", guest.name);
-                    let own = pages.iter().map(|(.., spared)| spared).sum::<u64>();
-                    spared = spared.map(|spared| spared + own);
+                    for (_, read_before, _, spared) in &pages {
+                        unread = unread.map(|all| Unread {
+                            spared: all.spared + spared,
+                            read_before: all.read_before + *read_before as u64,
+                        });
+                    }
                 }
                 Some(Err(why)) => {
-                    spared = None;
+                    unread = None;
                     println!("DIFFERS {:28} {reading:?}: {why}", guest.name);
                 }
             }
         }
     }
-    Ok(spared)
+    Ok(unread)
 }
 
 /// The same in the sandbox, from copies of the guests' processes.
 ///
 /// # Errors
 /// As for [`rows`].
-pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<Option<u64>> {
+pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<Option<Unread>> {
     let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
     rows(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
 }
