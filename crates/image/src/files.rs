@@ -3,21 +3,16 @@
 //! Paths come from the private layer, from the facts in the log, and from the processes. Each is looked up below the server's root, with the directories on the way and behind symbolic
 //! links. A file of the host without any of these (the loader looks at some) is sought beside the others. What is still nowhere was removed.
 
+use crate::Result;
 use crate::before::{Before, Nowhere};
-use crate::contents::Rewritten;
-use crate::file_pages::Ahead;
-use crate::inode_table::{InodeTable, word};
+use crate::inode_table::InodeTable;
 use crate::layered::About;
 use crate::pages::in_time;
-use crate::raw::Raw;
-use crate::{MemoryError, Result};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use skein_arena::inodes::known;
-use skein_arena::layout::Header;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs::{self, File};
-use std::mem::offset_of;
+use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
@@ -25,8 +20,8 @@ use std::time::Instant;
 /// Device and inode number.
 pub type FileId = (u64, u64);
 
-/// The paths of known files, what is nowhere, and what was written.
-pub type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
+/// The paths of known files, and what is nowhere.
+pub type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere);
 
 /// Looks for files.
 pub struct Files<'a> {
@@ -45,48 +40,34 @@ pub struct Files<'a> {
     in_use: bool,
     /// Sought for an earlier image.
     nowhere: Nowhere,
-    rewritten: Rewritten,
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root and this arena, with its header and its heap. Files that were nowhere for the image `before` are not sought again where they were not.
+    /// For a server with this root, and this table of files in its arena. Files that were nowhere for the image `before` are not sought again where they were not.
     pub fn new(
         root: BorrowedFd<'a>,
-        arena: &File,
-        header: &[u8],
-        heap: &Raw,
+        table: &InodeTable<'_>,
         before: Option<&Before>,
-        ahead: Option<&Ahead>,
         deadline: Instant,
-    ) -> Result<Self> {
-        let at = word(header, offset_of!(Header, inodes_at));
-        let table = InodeTable::new(heap, at);
-        let record = word(header, offset_of!(Header, writes_at));
-        let contents = before.map(|before| before.contents().0);
-        let rewritten = Rewritten::read(arena, &table, record, contents, ahead)
-            .map_err(MemoryError::read("the arena"))?;
+    ) -> Self {
         let nowhere = before.map(|before| before.places.nowhere.clone()).unwrap_or_default();
         let (mut wanted, mut marked) = (HashMap::new(), HashMap::new());
         for file in table.rows().filter_map(known) {
             wanted.insert(file.file, file.is_hosts);
             marked.extend(file.mark.map(|mark| (mark, file.file)));
         }
-        let (found, directories) = (BTreeMap::new(), BTreeSet::new());
-        let seen = HashSet::new();
-        let in_use = false;
-        Ok(Self {
+        Self {
             root,
             deadline,
             wanted,
             marked,
-            found,
-            seen,
-            directories,
+            found: BTreeMap::new(),
+            seen: HashSet::new(),
+            directories: BTreeSet::new(),
             plain: HashSet::new(),
-            in_use,
+            in_use: false,
             nowhere,
-            rewritten,
-        })
+        }
     }
 
     /// A process has this path open, or mapped, or is there. Before other paths.
@@ -185,7 +166,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// All that were found, by their numbers; the host's that are nowhere; and what was written since the image before.
+    /// All that were found, by their numbers; and the host's that are nowhere.
     pub fn finish(mut self) -> Result<Found> {
         let directories = std::mem::take(&mut self.directories);
         if !directories.is_subset(&self.nowhere.directories) {
@@ -218,7 +199,7 @@ impl<'a> Files<'a> {
         }
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
-        Ok((self.found, Nowhere { files, directories }, self.rewritten))
+        Ok((self.found, Nowhere { files, directories }))
     }
 }
 

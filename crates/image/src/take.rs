@@ -26,7 +26,7 @@ use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::file_pages::Ahead;
 use crate::files::{self, Files};
-use crate::inode_table::word;
+use crate::inode_table::{InodeTable, word};
 use crate::layered::About;
 use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, is_zero};
@@ -90,9 +90,9 @@ pub struct Source<'a> {
     pub given: [BorrowedFd<'a>; 2],
     /// Its first root, as its mounts show it.
     pub root: BorrowedFd<'a>,
-    /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
-    /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`). Of those whose mounts' view is known, that.
-    pub paths: &'a (dyn Fn() -> Result<Paths> + Sync),
+    /// The paths of files of the host that it may know: the log has facts about them (`skein_model::entry::host_files`), or the server is asking about them
+    /// (`skein_model::fact::paths`).
+    pub paths: &'a (dyn Fn() -> Paths + Sync),
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
     /// Where numbers of processes come from for stand-ins, if there may be some.
@@ -127,8 +127,8 @@ pub struct Taken {
 
 impl Source<'_> {
     /// Begins a copy of what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. [`Standing::finish`] ends it. After an error
-    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written; it does so
-    /// beside the reading of the processes' memory, on a thread of its own if there may be one.
+    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written, and tells
+    /// the paths of all that are in its private layer; it does so beside the reading of the processes' memory, on a thread of its own if there may be one.
     ///
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
@@ -136,7 +136,7 @@ impl Source<'_> {
         &'s self,
         before: Option<&'s Before>,
         deadline: Instant,
-        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()> + Send,
+        meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths> + Send,
     ) -> Result<Standing<'s>> {
         let (processes, header) = self.asleep(deadline)?;
         let (tell, names) = channel();
@@ -319,7 +319,7 @@ struct Aside<'a> {
     arena: &'a File,
     sizes: Sizes,
     root: BorrowedFd<'a>,
-    paths: &'a (dyn Fn() -> Result<Paths> + Sync),
+    paths: &'a (dyn Fn() -> Paths + Sync),
     before: Option<&'a Before>,
     ahead: Option<&'a Ahead>,
     deadline: Instant,
@@ -342,30 +342,39 @@ impl Aside<'_> {
         header: &[u8],
         names: &Receiver<Vec<u8>>,
         is_given_up: &AtomicBool,
-        meanwhile: impl FnOnce(&mut Rewritten) -> Result<()>,
+        meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths>,
     ) -> Result<ReadAside> {
         let heap = self.heap(header)?;
+        let (files, mut rewritten) = self.begin_files(header, &heap.pages)?;
         // Whoever gives up says why.
         let given_up = || MemoryError::CannotHold("memory that could not be read".into());
         let names = names.recv().map_err(|_| given_up())?;
-        let (found, nowhere, mut rewritten) = self.files(&names, header, &heap.pages)?;
         if is_given_up.load(Ordering::Relaxed) {
             return Err(given_up());
         }
         let mapped = rewritten.mapped();
-        meanwhile(&mut rewritten)?;
+        let mut paths = (self.paths)();
+        paths.extend(meanwhile(&mut rewritten)?);
+        let (found, nowhere) = self.files(files, &names, paths)?;
         Ok(ReadAside { heap, found, nowhere, mapped, rewritten })
     }
 
-    /// The files that the arena knows by the kernel's numbers.
-    fn files(&self, names: &[u8], header: &[u8], heap: &Raw) -> Result<files::Found> {
-        let (before, ahead) = (self.before, self.ahead);
-        let mut files =
-            Files::new(self.root, self.arena, header, heap, before, ahead, self.deadline)?;
+    /// The files that the arena knows by the kernel's numbers, which are to be found, and what was written.
+    fn begin_files(&self, header: &[u8], heap: &Raw) -> Result<(Files<'_>, Rewritten)> {
+        let table = InodeTable::new(heap, word(header, offset_of!(Header, inodes_at)));
+        let record = word(header, offset_of!(Header, writes_at));
+        let contents = self.before.map(|before| before.contents().0);
+        let rewritten = Rewritten::read(self.arena, &table, record, contents, self.ahead)
+            .map_err(MemoryError::read("the arena"))?;
+        Ok((Files::new(self.root, &table, self.before, self.deadline), rewritten))
+    }
+
+    /// Finds them.
+    fn files(&self, mut files: Files<'_>, names: &[u8], paths: Paths) -> Result<files::Found> {
         for path in names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
-        for (path, about) in (self.paths)()? {
+        for (path, about) in paths {
             let path = path.as_os_str().as_bytes();
             match about {
                 Some(about) => files.note_shown(path, &about)?,

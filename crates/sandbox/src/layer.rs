@@ -40,7 +40,7 @@ use super::plan::{Step, UPPERS};
 use super::times::{Time, Times};
 pub use extents::{EXTENT_BYTES, Extent, Extents};
 use remembered::{Looking, Remembered};
-use stat::{Place, Stat};
+use stat::Stat;
 use stream::Attributes;
 pub use stream::{Content, Packs, Shown};
 
@@ -143,23 +143,6 @@ impl Layer {
         self.root.as_ref().map(AsFd::as_fd)
     }
 
-    /// The paths in the server of all that is in the layer, whether or not the server has changed it; for files that the last packing has found unchanged, also how the server's mounts
-    /// show them. The server stands still.
-    ///
-    /// # Errors
-    /// The layer cannot be read.
-    pub fn paths(&self) -> io::Result<Vec<(PathBuf, Option<Shown>)>> {
-        let mut remembered = self.remembered();
-        remembered.forget_unless_in_order();
-        let mut paths = Vec::new();
-        for (upper, path) in &self.overlays {
-            list(&self.upper(upper), path, &remembered, &mut paths)?;
-        }
-        list(&self.rest(), Path::new("/"), &remembered, &mut paths)?;
-        paths.extend(self.overlays.iter().map(|(_, path)| (path.clone(), None)));
-        Ok(paths)
-    }
-
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
         self.remembered.lock().expect("no holder panics")
     }
@@ -167,7 +150,7 @@ impl Layer {
     /// How many bytes the files in the layer occupy.
     ///
     /// # Errors
-    /// As [`Self::paths`].
+    /// The layer cannot be read.
     pub fn bytes(&self) -> io::Result<u64> {
         let mut bytes = 0;
         let mut add = |_: &Path, _: &Path, meta: &Metadata| bytes += meta.blocks() * 512;
@@ -179,11 +162,12 @@ impl Layer {
     }
 
     /// Writes the server's changes to its files, for [`Self::unpack`]. The server stands still. What is written does not depend on where the host has mounts, and
-    /// is equal for equal changes.
+    /// is equal for equal changes. Answers the paths in the server of all that is in the layer, whether or not the server has changed it; for regular files that were packed, also how the
+    /// server's mounts show them.
     ///
     /// # Errors
     /// The layer cannot be read, or `out` not be written to.
-    pub fn pack(&self, out: &mut dyn Packs) -> io::Result<()> {
+    pub fn pack(&self, out: &mut dyn Packs) -> io::Result<Vec<(PathBuf, Option<Shown>)>> {
         self.pack_shaped(out, |_| ())
     }
 
@@ -201,24 +185,25 @@ impl Layer {
                 attributes.accessed = modified;
             }
         };
-        self.pack_shaped(out, shape)
+        self.pack_shaped(out, shape).map(drop)
     }
 
     fn pack_shaped(
         &self,
         out: &mut dyn Packs,
         shape: impl Fn(&mut Attributes) + 'static,
-    ) -> io::Result<()> {
+    ) -> io::Result<Vec<(PathBuf, Option<Shown>)>> {
         let mut looking = Looking::new(std::mem::take(&mut *self.remembered()));
         let mut packer = stream::Packer::new(out)?;
         let walk = pack::Walk::shaped(&mut packer, shape).remembering(&mut looking);
-        self.pack_all(walk.shown_by(self.root()))?;
+        let mut paths = self.pack_all(walk.shown_by(self.root()))?;
         packer.finish()?;
         *self.remembered() = looking.finish();
-        Ok(())
+        paths.extend(self.overlays.iter().map(|(_, path)| (path.clone(), None)));
+        Ok(paths)
     }
 
-    fn pack_all(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<()> {
+    fn pack_all(&self, mut walk: pack::Walk<'_, '_>) -> io::Result<Vec<(PathBuf, Option<Shown>)>> {
         let mut overlays: Vec<_> = self.overlays.iter().collect();
         overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (upper, path) in overlays {
@@ -241,7 +226,7 @@ impl Layer {
                 gone = Some(path);
             }
         }
-        Ok(())
+        Ok(walk.finish())
     }
 
     /// Makes the changes that were packed in the layer of a server that has just begun and has not got an entry. If it fails, that server is of no use.
@@ -328,31 +313,6 @@ fn walk(
         each(&place, &path, &meta);
         if meta.is_dir() {
             match walk(&place, &path, each) {
-                Err(error) if !unseen(&error) => return Err(error),
-                _ => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Lists the paths of all entries below `place`, which the server knows as `path`.
-fn list(
-    place: &Path,
-    path: &Path,
-    remembered: &Remembered,
-    paths: &mut Vec<(PathBuf, Option<Shown>)>,
-) -> io::Result<()> {
-    let directory = stat::directory(place)?;
-    for found in fs::read_dir(place)? {
-        let found = found?;
-        let (name, Ok(kind)) = (found.file_name(), found.file_type()) else { continue };
-        let path = path.join(&name);
-        let stat = || Place { directory: directory.as_fd(), name: &name }.stat().ok();
-        let shown = if kind.is_file() { remembered.shown(&path, stat) } else { None };
-        paths.push((path.clone(), shown));
-        if kind.is_dir() {
-            match list(&place.join(&name), &path, remembered, paths) {
                 Err(error) if !unseen(&error) => return Err(error),
                 _ => {}
             }

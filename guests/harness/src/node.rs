@@ -14,7 +14,7 @@ use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_image::before::Before;
-use skein_image::take::{Figures, Forks, Source};
+use skein_image::take::{Figures, Forks, Paths, Source};
 use skein_image::{MemoryError, SpareNumbers};
 use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
@@ -293,7 +293,7 @@ impl Node {
         let watches = matches!(reading, Reading::Watched | Reading::Precopied | Reading::Forked);
         let numbers = self.guest.numbers().filter(|_| reading == Reading::Forked);
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
-        let known = || Ok(paths.iter().map(|path| (path.clone(), None)).collect());
+        let known = || paths.iter().map(|path| (path.clone(), None)).collect();
         let known = &known as _;
         let forks = Forks { for_pages: |_, _| true, spares: 1 };
         let ahead = None;
@@ -312,7 +312,7 @@ impl Node {
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;
-        let standing = match source.stand(chain.before(), deadline, |_| Ok(())) {
+        let standing = match source.stand(chain.before(), deadline, |_| Ok(Paths::new())) {
             Ok(standing) => standing,
             Err(why) => return Ok(Err(why)),
         };

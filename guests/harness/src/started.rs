@@ -120,8 +120,7 @@ impl Files {
             }
             Started::Sandboxed(guest) => {
                 let mut bytes = Vec::new();
-                guest.layer().pack(&mut bytes)?;
-                let paths = guest.layer().paths()?.into_iter().map(|(path, _)| path);
+                let paths = guest.layer().pack(&mut bytes)?.into_iter().map(|(path, _)| path);
                 Ok(Self::Packed(bytes, paths.collect()))
             }
         }

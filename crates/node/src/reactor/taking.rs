@@ -396,12 +396,7 @@ fn with_source<T>(
     let layer = server::layer(files);
     let root = layer.root().ok_or("the server's root was not seen")?;
     let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-    let paths = || {
-        let own = layer.paths().map_err(MemoryError::read("the server's files"))?;
-        let own = own.into_iter().map(|(path, shown)| (path, shown.as_ref().map(files::about)));
-        let host = host.clone().map(|path| (path, None));
-        Ok(host.chain(own).collect())
-    };
+    let paths = || host.clone().map(|path| (path, None)).collect();
     let given = [given, given];
     let watches = !compares();
     let (paths, numbers) = (&paths, outfit.numbers());
@@ -426,9 +421,10 @@ fn copy(
             let (now, beyond) = (std::mem::take(rewritten), store.nameless_file());
             let files = FilesCopied::new(before, ahead, now, beyond);
             let mut files = FilesPacked(files.until(deadline));
-            layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
+            let paths = layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
             packed = Some(files.0.finish());
-            Ok(())
+            let about = |(path, shown): (_, Option<_>)| (path, shown.as_ref().map(files::about));
+            Ok(paths.into_iter().map(about).collect())
         };
         let standing = source.stand(before, deadline, pack).map_err(|error| error.to_string())?;
         if let Some(why) = standing.stood_because() {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Error};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::readlinkat;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
@@ -34,6 +34,8 @@ pub(super) struct Walk<'a, 'b> {
     shown: Option<BorrowedFd<'a>>,
     /// What was found out by an earlier walk, and is by this one.
     looking: Option<&'a mut Looking>,
+    /// All that it has come to, changed or not; of regular files that were packed, how the server's mounts show them.
+    seen: Vec<(PathBuf, Option<Shown>)>,
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
@@ -41,7 +43,8 @@ impl<'a, 'b> Walk<'a, 'b> {
         out: &'a mut Packer<'b>,
         shape: impl Fn(&mut Attributes) + 'static,
     ) -> Self {
-        Self { out, links: HashMap::new(), shape: Box::new(shape), shown: None, looking: None }
+        let (links, shape) = (HashMap::new(), Box::new(shape));
+        Self { out, links, shape, shown: None, looking: None, seen: Vec::new() }
     }
 
     /// As the server's root shows them.
@@ -52,6 +55,11 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Without finding out again what is remembered.
     pub(super) fn remembering(self, looking: &'a mut Looking) -> Self {
         Self { looking: Some(looking), ..self }
+    }
+
+    /// The paths in the server of all that it has come to; of regular files that were packed, how the server's mounts show them, if they do.
+    pub(super) fn finish(self) -> Vec<(PathBuf, Option<Shown>)> {
+        self.seen
     }
 
     /// Packs the entries below `place`, which the server knows as `path`, that `changed` is true for.
@@ -66,6 +74,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             let (below, path) = (place.join(&name), path.join(&name));
             let place = Place { directory: directory.as_fd(), name: &name };
             let about = place.stat()?;
+            self.seen.push((path.clone(), None));
             if !changed(&path, &about) {
                 // An unchanged directory that is closed is so to the server, too.
                 if about.is_dir() && !Opened::is_needed(&about) {
@@ -162,9 +171,13 @@ impl<'a, 'b> Walk<'a, 'b> {
     ) -> io::Result<()> {
         let size = about.size;
         let shown = match found.shown {
-            Some(id) => Shown { id, ..Shown::of(about) },
+            Some(id) => Some(Shown { id, ..Shown::of(about) }),
             None => self.shown(path, about, found),
         };
+        if let Some((_, seen)) = self.seen.last_mut() {
+            *seen = shown;
+        }
+        let shown = shown.unwrap_or_else(|| Shown::of(about));
         let content = Content::new(place, about.id, shown);
         let followed = self.out.follows(&shown);
         let known = match (found.parts.take(), followed) {
@@ -210,14 +223,14 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     /// How the server's mounts show a file, whose numbers are others there.
-    fn shown(&self, path: &Path, about: &Stat, found: &mut Found) -> Shown {
+    fn shown(&self, path: &Path, about: &Stat, found: &mut Found) -> Option<Shown> {
         let shown = self.shown.and_then(|root| {
             Stat::at(root, below_root(path).as_os_str()).ok().filter(|shown| is_same(shown, about))
         });
         // A copy of a host's file has a note, and may get another number.
         found.shown =
             shown.map(|shown| shown.id).filter(|id| id.1 == about.id.1 && !found.is_noted);
-        Shown::of(&shown.unwrap_or(*about))
+        shown.as_ref().map(Shown::of)
     }
 }
 

@@ -19,7 +19,6 @@ use nix::time::{ClockId, clock_gettime};
 use super::attributes::Extended;
 use super::parts::Parts;
 use super::stat::Stat;
-use super::stream::Shown;
 
 /// A file that changed less than this ago may change again without another time of change.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -115,16 +114,8 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// How the server's mounts show the file at this path, if that is remembered and it is unchanged.
-    pub(super) fn shown(&self, path: &Path, stat: impl FnOnce() -> Option<Stat>) -> Option<Shown> {
-        let found = self.files.get(path)?;
-        let id = found.shown?;
-        let about = stat().filter(|about| found.counts(about))?;
-        Some(Shown { id, ..Shown::of(&about) })
-    }
-
     /// Without anything, if the clock was set back.
-    pub(super) fn forget_unless_in_order(&mut self) {
+    fn forget_unless_in_order(&mut self) {
         if !Moment::now().is_ok_and(|now| now.follows(self.at)) {
             self.files.clear();
         }

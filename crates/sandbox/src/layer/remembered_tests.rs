@@ -119,17 +119,17 @@ impl Both {
         let [remembering, other] = self.layers.each_ref().map(|layer| {
             let record = self.record.borrow();
             let mut stream = Stream(Vec::new(), Some(&record));
-            layer.pack(&mut stream).unwrap();
+            let paths = layer.pack(&mut stream).unwrap();
+            self.are_right(paths);
             stream.0
         });
         assert!(remembering == other, "another stream after: {after}");
-        self.paths_are_right();
         remembering
     }
 
-    /// What is said of files without asking the server's root is what that shows.
-    fn paths_are_right(&self) {
-        for (path, shown) in self.layers[0].paths().unwrap() {
+    /// What is said of files is what the server's root shows.
+    fn are_right(&self, paths: Vec<(PathBuf, Option<Shown>)>) {
+        for (path, shown) in paths {
             let Some(shown) = shown else { continue };
             let meta = fs::symlink_metadata(self.at("r").join(path.strip_prefix("/").unwrap()));
             assert_eq!(Shown::of(&Stat::from(&meta.unwrap())), shown, "{}", path.display());
