@@ -171,6 +171,22 @@ impl Pages {
         Ok((rows, all))
     }
 
+    /// The same of a process that goes on, as long as it is wanted; false also if that ended: then what is behind the last row may be protected, too.
+    pub(crate) fn rows_while(
+        &self,
+        mapping: &Mapping,
+        watch: &Watch,
+        before: &mut Lookup<'_>,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> (Vec<Row>, bool) {
+        let mut rows = Vec::new();
+        let all = watch.rows(&self.pagemap, mapping, before, |row| {
+            rows.push(row);
+            if is_wanted() { Ok(()) } else { Err(()) }
+        });
+        (rows, all == Ok(true))
+    }
+
     /// Whether the process may have pages of its own in these mappings, which are in order.
     pub(crate) fn may_be_in(&self, mappings: &[&Mapping]) -> Vec<bool> {
         written::may_have_pages(&self.pagemap, mappings)

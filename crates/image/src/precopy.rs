@@ -16,11 +16,12 @@ use skein_arena::layout::{LIBRARY_AT, SERVER_BASE};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::time::Instant;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// So many pages are kept: 256 MiB.
+/// So many pages are kept, and read at a time: 256 MiB.
 const MAX_PAGES: usize = 64 << 10;
+/// What was written is searched for in such parts: meanwhile the server cannot get other memory.
+const PART_BYTES: u64 = 16 << 20;
 
 /// Pages that were read while the server went on.
 #[derive(Debug, Default)]
@@ -35,10 +36,6 @@ impl Precopied {
     #[must_use]
     pub const fn pages(&self) -> usize {
         self.copied.fresh()
-    }
-
-    fn is_full(&self) -> bool {
-        self.pages() >= MAX_PAGES
     }
 
     /// The one with this hash.
@@ -58,7 +55,7 @@ impl Precopied {
     }
 
     /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted; of mappings of so many bytes and more. Answers
-    /// how many pages that were: some may be written again by now.
+    /// how many pages it knows now: some may be written again by now.
     ///
     /// # Errors
     /// The image before does not count any more.
@@ -67,10 +64,9 @@ impl Precopied {
         init: u32,
         before: &mut Before,
         min_bytes: u64,
-        deadline: Instant,
         is_wanted: &mut dyn FnMut() -> bool,
     ) -> Result<usize> {
-        let mut count = 0;
+        let mut count = Count::default();
         for process in processes::below(init)? {
             // It may end at any moment.
             let Ok(pages) = Pages::of(&process) else { continue };
@@ -79,28 +75,27 @@ impl Precopied {
                 may_be_read(mapping) && mapping.end - mapping.start >= min_bytes
             };
             let Ok(Some(mappings)) = maps::plain(process.host_pid, is_read) else { continue };
-            for mapping in mappings {
-                if !is_wanted() || self.is_full() {
-                    return Ok(count);
+            for mapping in mappings.iter().flat_map(parts) {
+                let of = Of { process: &process, pages: &pages, watch: &watch, mapping: &mapping };
+                if !self.read_part(&of, before, &mut count, is_wanted)? {
+                    return Ok(count.learned);
                 }
-                let of = Of { process: &process, pages: &pages, mapping: &mapping };
-                count += self.read_mapping(&of, &watch, before, deadline, is_wanted)?;
             }
         }
-        Ok(count)
+        Ok(count.learned)
     }
 
-    fn read_mapping(
+    /// Reads a part of a mapping; false: no more is wanted.
+    fn read_part(
         &mut self,
         of: &Of<'_>,
-        watch: &Watch,
         before: &mut Before,
-        deadline: Instant,
+        count: &mut Count,
         is_wanted: &mut dyn FnMut() -> bool,
-    ) -> Result<usize> {
+    ) -> Result<bool> {
         let host_pid = of.process.host_pid;
         let mut known = before.process(host_pid);
-        let (rows, all) = of.pages.rows(of.mapping, watch, &mut known, deadline)?;
+        let (rows, all) = of.pages.rows_while(of.mapping, of.watch, &mut known, is_wanted);
         let mut to_read = Vec::new();
         for row in &rows {
             let unknown = row.parts(&mut known).filter(|(_, hashes)| hashes.is_empty());
@@ -114,10 +109,13 @@ impl Precopied {
         before.doubt(host_pid, &doubtful);
         let mut learned = Vec::with_capacity(to_read.len());
         let mut piece = vec![0; BATCH * PAGE];
+        let mut goes_on = true;
         for addresses in to_read.chunks(BATCH) {
-            if !is_wanted() || self.is_full() {
+            goes_on = is_wanted() && self.pages() < MAX_PAGES && count.read < MAX_PAGES;
+            if !goes_on {
                 break;
             }
+            count.read += addresses.len();
             let piece = &mut piece[..addresses.len() * PAGE];
             // They may be gone.
             if of.pages.gather(of.mapping, addresses, piece).is_err() {
@@ -132,15 +130,35 @@ impl Precopied {
             }
         }
         before.learn(host_pid, &learned);
-        Ok(to_read.len())
+        count.learned += learned.len();
+        Ok(goes_on && is_wanted())
     }
+}
+
+/// Pages.
+#[derive(Debug, Default)]
+struct Count {
+    read: usize,
+    /// The image before knows them now.
+    learned: usize,
 }
 
 /// A mapping of a process.
 struct Of<'a> {
     process: &'a Process,
     pages: &'a Pages,
+    watch: &'a Watch,
     mapping: &'a Mapping,
+}
+
+/// A mapping in parts.
+fn parts(mapping: &Mapping) -> impl Iterator<Item = Mapping> {
+    let starts = (mapping.start..mapping.end).step_by(PART_BYTES as usize);
+    starts.map(|start| Mapping {
+        start,
+        end: mapping.end.min(start.saturating_add(PART_BYTES)),
+        ..mapping.clone()
+    })
 }
 
 /// Whether a mapping is private memory of the server's own.

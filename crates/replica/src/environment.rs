@@ -313,6 +313,8 @@ pub trait Images {
     fn images_at_start(&mut self) -> Vec<Image>;
     /// Reads what it can of a server that goes on, before it is to stand for an image: [`ImageNews::Prepared`]. False: it is to stand at once. The image may also begin before that is over.
     fn prepare_image(&mut self, server: &Link) -> bool;
+    /// That is to end: [`ImageNews::Prepared`] soon.
+    fn hurry_image(&mut self);
     /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Read`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
     /// [`ImageNews::Copied`], and later [`ImageNews::FilesRead`] or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);

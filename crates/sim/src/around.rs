@@ -131,6 +131,8 @@ pub struct Around {
     /// Datagrams that left: destination and bytes.
     pub sent: Vec<(SockAddr, Vec<u8>)>,
 
+    /// Whether the last image that was to be prepared was.
+    prepares: bool,
     /// Requests about the server and its images.
     pub wishes: Vec<Wish>,
     /// The images that are on the disk when it begins,
@@ -181,6 +183,7 @@ impl Around {
             datagrams: VecDeque::new(),
             undeliverable: VecDeque::new(),
             sent: Vec::new(),
+            prepares: false,
             wishes: Vec::new(),
             images: Vec::new(),
             imaged: BTreeMap::new(),
@@ -503,9 +506,14 @@ impl Images for Around {
     }
 
     fn prepare_image(&mut self, _server: &Link) -> bool {
-        self.wishes.push(Wish::Prepare);
-        true
+        self.prepares = !self.prepares;
+        if self.prepares {
+            self.wishes.push(Wish::Prepare);
+        }
+        self.prepares
     }
+
+    fn hurry_image(&mut self) {}
 
     fn take_image(&mut self, _server: &Link, state: ServerState) {
         self.wishes.push(Wish::Take(Box::new(state)));

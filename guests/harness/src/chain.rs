@@ -15,10 +15,6 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// The longest time for one look at all memory.
-const PRECOPIES: Duration = Duration::from_secs(20);
 
 /// How a guest's memory is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +70,7 @@ impl Chain {
             let thread = scope.spawn(|| {
                 let is_wanted = &mut || !is_over.load(Ordering::Relaxed);
                 while is_wanted() {
-                    let deadline = Instant::now() + PRECOPIES;
-                    precopied.read(init, before, 0, deadline, is_wanted)?;
+                    precopied.read(init, before, 0, is_wanted)?;
                 }
                 Ok(())
             });

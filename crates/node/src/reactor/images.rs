@@ -63,12 +63,17 @@ impl ImageWork {
         if is_busy || self.taking.load(Ordering::Relaxed) {
             return false;
         }
-        let begun = Precopying::begin(&self.before, &self.mailbox, init);
+        let begun = Precopying::begin(&self.before, &self.store, &self.mailbox, init);
         self.precopying = begun.unwrap_or_else(|error| {
             tracing::warn!(event = "memory_not_read_ahead", %error, "no thread can be started for it");
             None
         });
         self.precopying.is_some()
+    }
+
+    /// What is not read by now is left to be read when the server stands.
+    pub(super) fn hurry(&self) {
+        self.precopying.iter().for_each(Precopying::hurry);
     }
 
     pub(super) fn take(&mut self, stood: Stood, state: ServerState) {

@@ -2,7 +2,8 @@
 
 use super::Mailbox;
 use super::images::{step_back, tell};
-use super::taking::{COPIES, Known, LastImage, compares};
+use super::taking::{Known, LastImage, compares};
+use crate::images::Store;
 use crate::server::cores::run_anywhere;
 use skein_image::MemoryError;
 use skein_replica::environment::ImageNews;
@@ -10,59 +11,93 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A server writes on while its memory is read: that is read again, so often at most,
 const ROUNDS: u32 = 4;
 /// unless it is so little that it is read when the server stands.
 const FEW: usize = 128;
-
 /// Of smaller mappings there is not much to read when the server stands.
 const MIN_BYTES: u64 = 1 << 20;
+/// What was not read within this time is read when the server stands.
+const LONGEST: Duration = Duration::from_secs(2);
 
-/// It is being done, or was.
+/// It is being done, or was. What nobody [ended](Self::end), but dropped, is of no use.
 pub(super) struct Precopying {
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    told: Arc<Told>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What its thread is told.
+#[derive(Default)]
+struct Told {
+    is_over: AtomicBool,
+    /// Nobody waits for its end: another image may be taken by then, and what it knows not count any more.
+    is_abandoned: AtomicBool,
 }
 
 impl Precopying {
     /// Begins it with the processes below `init`; none if there is no image before, without which it is of no use.
-    pub(super) fn begin(known: &Known, mailbox: &Mailbox, init: u32) -> io::Result<Option<Self>> {
-        if compares() || known.lock().expect("no holder panics").last_image().is_none() {
+    pub(super) fn begin(
+        known: &Known,
+        store: &Store,
+        mailbox: &Mailbox,
+        init: u32,
+    ) -> io::Result<Option<Self>> {
+        if compares() || !known.lock().expect("no holder panics").has_image(store) {
             return Ok(None);
         }
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (known, mailbox, over) = (known.clone(), mailbox.clone(), is_over.clone());
+        let told = Arc::<Told>::default();
+        let (known, mailbox, own) = (known.clone(), mailbox.clone(), told.clone());
         let read = move || {
             run_anywhere();
             step_back();
-            let image = known.lock().expect("no holder panics").last_image().take();
-            let is_wanted = &mut || !over.load(Ordering::Relaxed);
-            let image = image.and_then(|image| {
-                read(image, init, is_wanted)
-                    .inspect_err(|error| {
-                        tracing::warn!(event = "memory_not_read_ahead", %error);
-                    })
-                    .ok()
-            });
-            *known.lock().expect("no holder panics").last_image() = image;
+            let begun = Instant::now();
+            let (image, gone) = known.lock().expect("no holder panics").take_image();
+            let is_wanted =
+                &mut || !own.is_over.load(Ordering::Relaxed) && begun.elapsed() < LONGEST;
+            let image = image.map(|image| read(image, init, is_wanted));
+            let mut known = known.lock().expect("no holder panics");
+            let useless = match image {
+                Some(Ok(image)) if !own.is_abandoned.load(Ordering::Relaxed) => {
+                    known.put_image(image, gone)
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(event = "memory_not_read_ahead", %error);
+                    None
+                }
+                other => other.and_then(Result::ok),
+            };
+            drop(known);
+            drop(useless);
             tell(&mailbox, ImageNews::Prepared);
         };
-        let thread = Builder::new().name("skein-precopy".into()).spawn(read)?;
-        Ok(Some(Self { is_over, thread }))
+        let thread = Some(Builder::new().name("skein-precopy".into()).spawn(read)?);
+        Ok(Some(Self { told, thread }))
     }
 
     /// Whether it need not be waited for.
     pub(super) fn is_done(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// It is to end soon.
+    pub(super) fn hurry(&self) {
+        self.told.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Ends it: what was read counts.
-    pub(super) fn end(self) {
-        self.is_over.store(true, Ordering::Relaxed);
+    pub(super) fn end(mut self) {
+        self.hurry();
         // One that panicked has put nothing back, and the next image reads all.
-        let _ = self.thread.join();
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Drop for Precopying {
+    fn drop(&mut self) {
+        self.told.is_abandoned.store(true, Ordering::Relaxed);
+        self.hurry();
     }
 }
 
@@ -76,7 +111,7 @@ fn read(
     let LastImage { before, precopied, .. } = &mut image;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let pages = precopied.read(init, before, MIN_BYTES, begun + COPIES, is_wanted)?;
+        let pages = precopied.read(init, before, MIN_BYTES, is_wanted)?;
         let is_less = rounds.last().is_none_or(|last| pages < *last);
         rounds.push(pages);
         if pages <= FEW || !is_less || !is_wanted() {

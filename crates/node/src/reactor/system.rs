@@ -403,6 +403,10 @@ impl Images for System {
         self.images.as_mut().zip(memory).is_some_and(|(images, memory)| images.prepare(memory.init))
     }
 
+    fn hurry_image(&mut self) {
+        self.images.iter().for_each(ImageWork::hurry);
+    }
+
     fn take_image(&mut self, server: &Link, state: ServerState) {
         let images = self.images.as_mut().ok_or("this run has no directory for images");
         let begun = images.map_err(String::from).and_then(|images| {

@@ -31,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time to copy a server that stands.
-pub(super) const COPIES: Duration = Duration::from_secs(20);
+const COPIES: Duration = Duration::from_secs(20);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
 const AT_ONCE: u64 = 8 << 10;
 /// so often at most until there is an image.
@@ -69,9 +69,29 @@ pub(super) struct LastImage {
     pub(super) precopied: Precopied,
 }
 
+impl LastImage {
+    fn counts(&self, store: &Store, repairs: u64) -> bool {
+        self.repairs == repairs && store.any_path(self.index).exists()
+    }
+}
+
 impl LastTaken {
-    pub(super) const fn last_image(&mut self) -> &mut Option<LastImage> {
-        &mut self.image
+    /// Whether there is one that the next can begin from.
+    pub(super) fn has_image(&self, store: &Store) -> bool {
+        self.image.as_ref().is_some_and(|image| image.counts(store, store.repairs()))
+    }
+
+    /// Takes it away, and answers how many servers are gone: it counts again when it is [put](Self::put_image) back.
+    pub(super) const fn take_image(&mut self) -> (Option<LastImage>, u64) {
+        (self.image.take(), self.gone)
+    }
+
+    /// Answers what is to be dropped when this is unlocked: of a server that is gone nobody needs what was read ahead.
+    pub(super) fn put_image(&mut self, image: LastImage, gone: u64) -> Option<LastImage> {
+        if self.gone != gone && image.precopied.pages() > 0 {
+            return Some(image);
+        }
+        self.image.replace(image)
     }
 
     /// Takes what is known away: it counts again when it is [put](Self::put) back.
@@ -94,7 +114,7 @@ impl LastTaken {
     /// Answers what is to be dropped when this is unlocked.
     pub(super) fn forget_server(&mut self) -> impl Send + use<> {
         (self.gone, self.times) = (self.gone + 1, 0);
-        self.ahead.take()
+        (self.ahead.take(), self.image.take_if(|image| image.precopied.pages() > 0))
     }
 
     fn image(&self) -> Option<&Before> {
@@ -108,8 +128,7 @@ impl LastTaken {
     /// Without what does not count any more: pages are in files of this directory, or worth nothing; and files were read as this server has them.
     fn checked(self, store: &Store, arena: &File) -> Self {
         let repairs = store.repairs();
-        let is_there =
-            |image: &LastImage| image.repairs == repairs && store.any_path(image.index).exists();
+        let is_there = |image: &LastImage| image.counts(store, repairs);
         let is_its = |(files, then): &(FilesAhead, u64)| {
             *then == repairs && files.ahead.is_of(arena).unwrap_or(false)
         };

@@ -23,6 +23,8 @@ pub struct Taking {
     pub forked: bool,
     /// Pages that were copied, once that is known.
     pub pages: u64,
+    /// How long the server was read before it was begun.
+    pub prepared: Duration,
     /// How long it stood for its files, which were read when it went on.
     stood_before: Duration,
 }
@@ -32,7 +34,7 @@ impl Taking {
     #[must_use]
     pub const fn begin(after: LogIndex, generation: u64, now: Duration) -> Self {
         let (stood, copied, stood_before) = (None, None, Duration::ZERO);
-        let (forked, pages) = (false, 0);
+        let (forked, pages, prepared) = (false, 0, Duration::ZERO);
         Self {
             after,
             generation,
@@ -42,6 +44,7 @@ impl Taking {
             copied,
             forked,
             pages,
+            prepared,
             stood_before,
         }
     }
@@ -49,7 +52,8 @@ impl Taking {
     /// The same, when files were read for it before.
     #[must_use]
     pub fn behind(self, before: &Self) -> Self {
-        Self { since: before.since, stood_before: before.stood_so_far(), ..self }
+        let (since, prepared) = (before.since, before.prepared);
+        Self { since, prepared, stood_before: before.stood_so_far(), ..self }
     }
 
     /// How long the server has stood for it.
@@ -67,7 +71,7 @@ impl Taking {
             pages: self.pages,
             stood_us: self.stood_so_far().as_micros() as u64,
             how: if self.forked { Taken::Fork } else { Taken::Standstill },
-            took_us: took.as_micros() as u64,
+            took_us: (self.prepared + took).as_micros() as u64,
         }
     }
 }

@@ -331,6 +331,7 @@ impl<E: Environment> Replica<E> {
     /// Lets the server stand where it is.
     pub(super) fn begin_image(&mut self) -> Result<(), String> {
         let (after, generation) = self.image_may_begin()?;
+        self.end_preparing();
         self.images.taking = Some(Taking::begin(after, generation, self.now));
         Ok(())
     }

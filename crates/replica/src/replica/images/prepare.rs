@@ -3,11 +3,14 @@
 //! An image that followers take at the same entry begins there, prepared or not: nobody waits for them.
 
 use crate::environment::Environment;
+use crate::images::schedule::After;
 use crate::replica::Replica;
 use std::time::Duration;
 
-/// The server stands after this time, whatever was read.
+/// So long a server is read before,
 const PREPARED_WITHIN: Duration = Duration::from_secs(2);
+/// and then it stands after this time, whatever was read.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// An image that begins when that was done.
 #[derive(Clone, Copy, Debug)]
@@ -43,25 +46,42 @@ impl<E: Environment> Replica<E> {
         self.begin_image()
     }
 
-    /// Begins what was prepared, for too long at the latest.
+    /// Begins what was prepared for too long.
     pub(super) fn tend_preparing(&mut self) {
-        let is_late =
-            |preparing: Preparing| self.now >= preparing.since.saturating_add(PREPARED_WITHIN);
-        if self.images.preparing.is_some_and(is_late) {
+        let Some(Preparing { since }) = self.images.preparing else { return };
+        let waited = self.now.saturating_sub(since);
+        if waited >= PREPARED_WITHIN + ENDS_WITHIN {
             self.image_prepared();
+        } else if waited >= PREPARED_WITHIN {
+            self.env.hurry_image();
+        }
+    }
+
+    /// The server is to stand now.
+    pub(super) fn end_preparing(&mut self) {
+        if self.images.preparing.is_some() {
+            self.env.hurry_image();
         }
     }
 
     /// All was read that could be.
     pub(super) fn image_prepared(&mut self) {
         let Some(Preparing { since }) = self.images.preparing.take() else { return };
-        if self.images.taking.is_some() {
-            // It has begun with others' images. Who has asked gets that one.
+        let is_asked = !self.images.asked.is_empty();
+        let is_taken = !is_asked && self.images.came >= since && self.images.unconfirmed.is_some();
+        // It has begun with others' images: who has asked gets that one. Or it is another replica's by now.
+        let is_others = !is_asked && self.image_after() == After::Others;
+        if self.images.taking.is_some() || is_taken || is_others {
             return;
         }
         match self.begin_image() {
-            Ok(()) => self.images.taking.iter_mut().for_each(|taking| taking.since = since),
-            Err(why) => self.images.answer(&Err(why)),
+            Ok(()) => {
+                let prepared = self.now.saturating_sub(since);
+                self.images.taking.iter_mut().for_each(|taking| taking.prepared = prepared);
+            }
+            // Who has asked since may wait for a server that is not in step.
+            Err(why) if self.images.asked_until.is_none() => self.images.answer(&Err(why)),
+            Err(_) => {}
         }
     }
 }
