@@ -19,8 +19,8 @@ pub const TOPIC: Topic = Topic {
     figures: &[STOOD, PAGES, TOOK, NEW],
     measure,
     reading: "Fsync; `skein checkpoint create` after a part of the values was written again, side by side; medians of three images behind the first two, which read all memory.\n\
-         Three replicas: a follower's image. Clients wait for none of it: the leader's server goes on. One replica: they wait as long as the server stands; where much changed it forks, and\n\
-         stands for that.",
+         Three replicas: a follower's image. Clients wait for none of it: the leader's server goes on. One replica: they wait as long as the server stands. What was written to memory is\n\
+         read before.",
 };
 
 const STOOD: Figure =

@@ -54,7 +54,7 @@ const GOALS: &[Goal] = &[
         unit: "MiB",
     },
     Goal {
-        what: "A leader stands until it has forked, ms",
+        what: "A leader stands, its memory read before, ms",
         topic: "images",
         curves: ("redis, 1 replica", "10 % changed"),
         key: "stood_ms",

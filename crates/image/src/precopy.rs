@@ -161,10 +161,9 @@ fn parts(mapping: &Mapping) -> impl Iterator<Item = Mapping> {
     })
 }
 
-/// Whether a mapping is private memory of the server's own.
+/// Whether a mapping is private memory of the server's own. Not a stack: it may have grown since the kernel listed it, and would be split.
 fn may_be_read(mapping: &Mapping) -> bool {
     let is_own = (SERVER_BASE as u64..LIBRARY_AT as u64).contains(&mapping.start);
-    let is_private =
-        !mapping.is_shared() && !mapping.is_of_file() && !mapping.name.starts_with("[v");
-    !is_own && is_private
+    let has_kind = mapping.name.starts_with("[v") || mapping.name == "[stack]";
+    !is_own && !mapping.is_shared() && !mapping.is_of_file() && !has_kind
 }
