@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::contents::{Contents, Listed, Rewritten};
 use crate::copied::hash;
-use crate::file_pages::Ahead;
+use crate::file_pages::{Ahead, put_in_order};
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
@@ -134,14 +134,7 @@ impl Before {
     pub(crate) fn doubt(&mut self, host_pid: u32, rows: &[(u64, u64)]) {
         let doubtful = self.places.doubtful.entry(host_pid).or_default();
         doubtful.extend(rows.iter().filter(|(from, to)| from < to));
-        doubtful.sort_unstable();
-        doubtful.dedup_by(|next, last| {
-            let touches = next.0 <= last.1;
-            if touches {
-                last.1 = last.1.max(next.1);
-            }
-            touches
-        });
+        put_in_order(doubtful);
     }
 
     /// A process has pages with these hashes at these addresses, in order, unless the kernel says that they were written: they count like those of this image, and are no longer doubtful.
@@ -168,8 +161,10 @@ impl Before {
                 }
             }
         }
-        runs.extend(new);
-        runs.sort_unstable_by_key(|run| run.address);
+        if !new.is_empty() {
+            runs.extend(new);
+            runs.sort_unstable_by_key(|run| run.address);
+        }
         let Some(doubtful) = self.places.doubtful.get_mut(&host_pid) else { return };
         let mut left = Vec::new();
         let mut pages = pages.iter().map(|(address, _)| *address).peekable();

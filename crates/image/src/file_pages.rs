@@ -13,6 +13,18 @@ pub(crate) type Two<T> = (T, T);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writes(pub(crate) HashMap<u64, Vec<Two<u64>>>);
 
+/// Rows, from and to, in order, each part of them once.
+pub(crate) fn put_in_order(rows: &mut Vec<Two<u64>>) {
+    rows.sort_unstable();
+    rows.dedup_by(|next, last| {
+        let meets = next.0 <= last.1;
+        if meets {
+            last.1 = last.1.max(next.1);
+        }
+        meets
+    });
+}
+
 impl Writes {
     pub(crate) fn add(&mut self, writes: impl Iterator<Item = Write>) {
         for write in writes {
@@ -31,16 +43,7 @@ impl Writes {
 
     /// Puts the pages of each file in order, each once.
     pub(crate) fn sort(&mut self) {
-        for pages in self.0.values_mut() {
-            pages.sort_unstable();
-            pages.dedup_by(|next, last| {
-                let meets = next.0 <= last.1;
-                if meets {
-                    last.1 = last.1.max(next.1);
-                }
-                meets
-            });
-        }
+        self.0.values_mut().for_each(put_in_order);
     }
 
     /// The first rows of pages of a file that end behind page `from`.
