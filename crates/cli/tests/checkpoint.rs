@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use common::cluster::{free_port, wait_for_or};
+use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
 use common::real::{ANSWER, Random, Real};
@@ -284,6 +284,31 @@ fn a_cluster_whose_logs_are_cut_short_continues_and_fills_a_lost_replica() {
     real.cluster.wait_status(0);
     assert_eq!(events(&real, 3, "image_received").len(), 1, "{}", real.cluster.evidence());
     work(&real, 100, &mut random);
+    real.end();
+}
+
+/// Where no other replica has an image for three times as long as they should, a leader takes one itself, and the next ones, too: its log would grow for ever.
+#[test]
+fn a_leader_takes_images_when_no_follower_can() {
+    let often = ["--set", "checkpoint.interval_s=1", "--set", "checkpoint.leader_intervals=0"];
+    let real = Real::redis(&often, &["--save", ""]);
+    let leader = Cluster::leader(&real.cluster.wait_status(0)).0;
+    for id in (1..=3).filter(|id| *id != leader) {
+        let dir = real.cluster.place.path(&format!("data/node-{id}/images"));
+        // No directory can be made there; one that was is not written to any more.
+        let closed = || {
+            let _ = fs::remove_dir_all(&dir);
+            fs::write(&dir, "closed").ok()
+        };
+        wait_for("the images of a follower to be closed", closed);
+    }
+    let mut random = Random::new(11);
+    let taken = || {
+        work(&real, 20, &mut random);
+        (events(&real, leader, "image_taken").len() >= 3).then_some(())
+    };
+    wait_for_or("images of the leader", || real.cluster.evidence(), taken);
+    assert_eq!(Cluster::leader(&real.cluster.wait_status(0)).0, leader);
     real.end();
 }
 

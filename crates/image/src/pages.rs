@@ -6,6 +6,7 @@ use crate::maps::Mapping;
 use crate::processes::Process;
 use crate::written::{self, Row, Watch};
 use crate::{MemoryError, Result};
+use std::convert::Infallible;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -171,20 +172,24 @@ impl Pages {
         Ok((rows, all))
     }
 
-    /// The same of a process that goes on, as long as it is wanted; false also if that ended: then what is behind the last row may be protected, too.
-    pub(crate) fn rows_while(
+    /// The same of a process that goes on, which may change its mappings meanwhile.
+    pub(crate) fn rows_now(
         &self,
         mapping: &Mapping,
         watch: &Watch,
         before: &mut Lookup<'_>,
-        is_wanted: &mut dyn FnMut() -> bool,
     ) -> (Vec<Row>, bool) {
         let mut rows = Vec::new();
         let all = watch.rows(&self.pagemap, mapping, before, |row| {
             rows.push(row);
-            if is_wanted() { Ok(()) } else { Err(()) }
+            Ok::<(), Infallible>(())
         });
         (rows, all == Ok(true))
+    }
+
+    /// Whether a private mapping of nothing is watched from now on; `None`: it has no page.
+    pub(crate) fn begins(&self, mapping: &Mapping, watch: &Watch) -> Option<bool> {
+        watch.begins(&self.pagemap, mapping)
     }
 
     /// Whether the process may have pages of its own in these mappings, which are in order.

@@ -4,12 +4,12 @@
 //! consistent. It counts like a page of the image before ([`Before::learn`]), whose content is in no pack yet but here. What was protected and could not be read is
 //! [doubted](Before::doubt).
 
-use crate::before::Before;
+use crate::before::{Before, Lookup};
 use crate::copied::{Copied, hash};
 use crate::form::PAGE_BYTES;
 use crate::maps::{self, Mapping};
 use crate::pages::{BATCH, Pages, is_zero};
-use crate::processes::{self, Process};
+use crate::processes;
 use crate::written::Watch;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{LIBRARY_AT, SERVER_BASE};
@@ -66,7 +66,7 @@ impl Precopied {
         min_bytes: u64,
         is_wanted: &mut dyn FnMut() -> bool,
     ) -> Result<usize> {
-        let mut count = Count::default();
+        let (mut read, mut learned) = (0, 0);
         for process in processes::below(init)? {
             // It may end at any moment.
             let Ok(pages) = Pages::of(&process) else { continue };
@@ -75,80 +75,96 @@ impl Precopied {
                 may_be_read(mapping) && mapping.end - mapping.start >= min_bytes
             };
             let Ok(Some(mappings)) = maps::plain(process.host_pid, is_read) else { continue };
-            for mapping in mappings.iter().flat_map(parts) {
-                let of = Of { process: &process, pages: &pages, watch: &watch, mapping: &mapping };
-                if !self.read_part(&of, before, &mut count, is_wanted)? {
-                    return Ok(count.learned);
+            let mut own = Own { read, ..Own::default() };
+            let mut known = before.process(process.host_pid);
+            let mut goes_on = true;
+            for mapping in &mappings {
+                match pages.begins(mapping, &watch) {
+                    None => continue,
+                    Some(false) => own.doubtful.push((mapping.start, mapping.end)),
+                    Some(true) => {
+                        let of = Of { pages: &pages, watch: &watch };
+                        for part in parts(mapping) {
+                            goes_on = is_wanted()
+                                && self.read_part(&of, &part, &mut known, &mut own, is_wanted)?;
+                            if !goes_on {
+                                break;
+                            }
+                        }
+                    }
+                }
+                if !goes_on {
+                    break;
                 }
             }
+            read = own.read;
+            learned += own.learned.len();
+            before.doubt(process.host_pid, &own.doubtful);
+            before.learn(process.host_pid, &own.learned);
+            if !goes_on {
+                break;
+            }
         }
-        Ok(count.learned)
+        Ok(learned)
     }
 
     /// Reads a part of a mapping; false: no more is wanted.
     fn read_part(
         &mut self,
         of: &Of<'_>,
-        before: &mut Before,
-        count: &mut Count,
+        mapping: &Mapping,
+        known: &mut Lookup<'_>,
+        own: &mut Own,
         is_wanted: &mut dyn FnMut() -> bool,
     ) -> Result<bool> {
-        let host_pid = of.process.host_pid;
-        let mut known = before.process(host_pid);
-        let (rows, all) = of.pages.rows_while(of.mapping, of.watch, &mut known, is_wanted);
+        let (rows, all) = of.pages.rows_now(mapping, of.watch, known);
+        if !all {
+            let start = rows.last().map_or(mapping.start, |row| row.end);
+            own.doubtful.push((start, mapping.end));
+        }
         let mut to_read = Vec::new();
         for row in &rows {
-            let unknown = row.parts(&mut known).filter(|(_, hashes)| hashes.is_empty());
+            let unknown = row.parts(known).filter(|(_, hashes)| hashes.is_empty());
             to_read.extend(unknown.map(|(address, _)| address));
         }
-        if !all {
-            let start = rows.last().map_or(of.mapping.start, |row| row.end);
-            before.doubt(host_pid, &[(start, of.mapping.end)]);
-        }
-        let doubtful: Vec<_> = to_read.iter().map(|at| (*at, at + PAGE_BYTES)).collect();
-        before.doubt(host_pid, &doubtful);
-        let mut learned = Vec::with_capacity(to_read.len());
-        let mut piece = vec![0; BATCH * PAGE];
-        let mut goes_on = true;
+        own.doubtful.extend(to_read.iter().map(|at| (*at, at + PAGE_BYTES)));
         for addresses in to_read.chunks(BATCH) {
-            goes_on = is_wanted() && self.pages() < MAX_PAGES && count.read < MAX_PAGES;
-            if !goes_on {
-                break;
+            if !is_wanted() || self.pages() >= MAX_PAGES || own.read >= MAX_PAGES {
+                return Ok(false);
             }
-            count.read += addresses.len();
-            let piece = &mut piece[..addresses.len() * PAGE];
+            own.read += addresses.len();
+            own.piece.resize(BATCH * PAGE, 0);
+            let piece = &mut own.piece[..addresses.len() * PAGE];
             // They may be gone.
-            if of.pages.gather(of.mapping, addresses, piece).is_err() {
+            if of.pages.gather(mapping, addresses, piece).is_err() {
                 continue;
             }
             for (address, page) in addresses.iter().zip(piece.chunks_exact(PAGE)) {
                 // Such a page may never have been touched, and is in no image.
                 if !is_zero(page) {
                     let hash = self.put(page).map_err(MemoryError::read("memory for an image"))?;
-                    learned.push((*address, hash));
+                    own.learned.push((*address, hash));
                 }
             }
         }
-        before.learn(host_pid, &learned);
-        count.learned += learned.len();
-        Ok(goes_on && is_wanted())
+        Ok(true)
     }
 }
 
-/// Pages.
+/// What is found out about a process: pages that are protected by now, in order, and those of them whose contents are known.
 #[derive(Debug, Default)]
-struct Count {
+struct Own {
+    doubtful: Vec<(u64, u64)>,
+    learned: Vec<(u64, u128)>,
+    /// How many were read, of all processes.
     read: usize,
-    /// The image before knows them now.
-    learned: usize,
+    piece: Vec<u8>,
 }
 
-/// A mapping of a process.
+/// Where a process is read.
 struct Of<'a> {
-    process: &'a Process,
     pages: &'a Pages,
     watch: &'a Watch,
-    mapping: &'a Mapping,
 }
 
 /// A mapping in parts.

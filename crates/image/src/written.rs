@@ -187,6 +187,24 @@ impl Watch {
         scan.call(pagemap) != Some(0)
     }
 
+    /// Whether a private mapping of nothing is watched from now on, if it was not before; `None`: it has no page.
+    pub(crate) fn begins(&self, pagemap: &File, mapping: &Mapping) -> Option<bool> {
+        let mut region = [Region::default()];
+        let mut scan = Scan {
+            flags: CHECK,
+            max_pages: 1,
+            any_of: PRESENT | SWAPPED,
+            returned: PRESENT,
+            ..Scan::of(mapping.start, mapping.end, &mut region)
+        };
+        match scan.call(pagemap) {
+            Some(0) => None,
+            Some(_) => Some(true),
+            None if !Self::has_pages(pagemap, mapping, 0) => None,
+            None => Some(self.register(mapping.start, mapping.end).is_ok()),
+        }
+    }
+
     /// Calls `each` for the pages of a private mapping that are the process's own, in order, and protects them. False: this kernel cannot, and `each` may have been
     /// called for some. `before`: what the image before has, when the process stands as it did for that.
     ///

@@ -131,8 +131,8 @@ pub struct Around {
     /// Datagrams that left: destination and bytes.
     pub sent: Vec<(SockAddr, Vec<u8>)>,
 
-    /// Whether the last image that was to be prepared was.
-    prepares: bool,
+    /// How many images were to be prepared: not all are.
+    prepared: u64,
     /// Requests about the server and its images.
     pub wishes: Vec<Wish>,
     /// The images that are on the disk when it begins,
@@ -183,7 +183,7 @@ impl Around {
             datagrams: VecDeque::new(),
             undeliverable: VecDeque::new(),
             sent: Vec::new(),
-            prepares: false,
+            prepared: 0,
             wishes: Vec::new(),
             images: Vec::new(),
             imaged: BTreeMap::new(),
@@ -506,11 +506,12 @@ impl Images for Around {
     }
 
     fn prepare_image(&mut self, _server: &Link) -> bool {
-        self.prepares = !self.prepares;
-        if self.prepares {
+        self.prepared += 1;
+        let prepares = !self.prepared.is_multiple_of(4);
+        if prepares {
             self.wishes.push(Wish::Prepare);
         }
-        self.prepares
+        prepares
     }
 
     fn hurry_image(&mut self) {}

@@ -16,6 +16,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preparing {
     since: Duration,
+    /// Whom this replica let take one first.
+    after: After,
 }
 
 impl<E: Environment> Replica<E> {
@@ -40,7 +42,8 @@ impl<E: Environment> Replica<E> {
         self.image_may_begin()?;
         let prepares = self.slot.link().is_some_and(|server| self.env.prepare_image(server));
         if prepares {
-            self.images.preparing = Some(Preparing { since: self.now });
+            let after = self.image_after();
+            self.images.preparing = Some(Preparing { since: self.now, after });
             return Ok(());
         }
         self.begin_image()
@@ -48,7 +51,7 @@ impl<E: Environment> Replica<E> {
 
     /// Begins what was prepared for too long.
     pub(super) fn tend_preparing(&mut self) {
-        let Some(Preparing { since }) = self.images.preparing else { return };
+        let Some(Preparing { since, .. }) = self.images.preparing else { return };
         let waited = self.now.saturating_sub(since);
         if waited >= PREPARED_WITHIN + ENDS_WITHIN {
             self.image_prepared();
@@ -66,11 +69,12 @@ impl<E: Environment> Replica<E> {
 
     /// All was read that could be.
     pub(super) fn image_prepared(&mut self) {
-        let Some(Preparing { since }) = self.images.preparing.take() else { return };
+        let Some(Preparing { since, after }) = self.images.preparing.take() else { return };
         let is_asked = !self.images.asked.is_empty();
-        let is_taken = !is_asked && self.images.came >= since && self.images.unconfirmed.is_some();
-        // It has begun with others' images: who has asked gets that one. Or it is another replica's by now.
-        let is_others = !is_asked && self.image_after() == After::Others;
+        let is_taken = !is_asked && self.images.came >= since;
+        // It has begun with others' images: who has asked gets that one. Or this replica leads since, and another one takes it.
+        let leads_since = after != After::Others && self.image_after() == After::Others;
+        let is_others = !is_asked && leads_since;
         if self.images.taking.is_some() || is_taken || is_others {
             return;
         }

@@ -24,7 +24,9 @@ impl<E: Environment> Replica<E> {
     pub(super) fn files_were_read(&mut self, index: LogIndex) {
         let is_it = |taking: &mut Taking| taking.after == index && taking.copied.is_some();
         let Some(before) = self.images.taking.take_if(is_it) else { return };
-        if self.image_after() == After::Others && self.images.asked.is_empty() {
+        let is_overdue = self.images.schedule.is_due(self.survived(), After::Others, self.now);
+        let is_others = self.image_after() == After::Others && !is_overdue;
+        if is_others && self.images.asked.is_empty() {
             return self.not_taken("another replica takes it, as this one leads by now".into());
         }
         if let Err(why) = self.begin_image() {
