@@ -78,7 +78,7 @@ impl Precopied {
             let mut own = Own { read, ..Own::default() };
             let mut known = before.process(process.host_pid);
             let mut goes_on = true;
-            for mapping in &mappings {
+            'all: for mapping in &mappings {
                 match pages.begins(mapping, &watch) {
                     None => continue,
                     Some(false) => own.doubtful.push((mapping.start, mapping.end)),
@@ -88,13 +88,10 @@ impl Precopied {
                             goes_on = is_wanted()
                                 && self.read_part(&of, &part, &mut known, &mut own, is_wanted)?;
                             if !goes_on {
-                                break;
+                                break 'all;
                             }
                         }
                     }
-                }
-                if !goes_on {
-                    break;
                 }
             }
             read = own.read;
