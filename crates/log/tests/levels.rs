@@ -84,6 +84,29 @@ fn members_agree_when_all_have_said_that_they_know_it() {
 }
 
 #[test]
+fn one_that_hears_of_the_agreement_and_is_asked_to_lead_at_once_leads() {
+    for durability in [Durability::Memory, Durability::Fsync] {
+        let mut cluster = Cluster::new(3, durability);
+        all_say(&mut cluster, NEW);
+        let leader = cluster.elect();
+        let (heir, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+        let busy = |cluster: &mut Cluster, busy: &[u64]| {
+            cluster.replicas.iter_mut().for_each(|(id, r)| r.busy = busy.contains(id));
+            cluster.settle();
+        };
+        cluster.at(leader).consensus.raise_level();
+        let level = cluster.at(leader).consensus.last_index();
+        busy(&mut cluster, &[heir, other]);
+        busy(&mut cluster, &[leader]);
+        assert!(cluster.at(leader).consensus.transfer_leadership(ReplicaId(heir)));
+        busy(&mut cluster, &[heir]);
+        assert!(cluster.at(heir).consensus.applied() < level, "it would campaign at once");
+        busy(&mut cluster, &[]);
+        assert_eq!((cluster.leader(), agreed(&cluster)), (Some(heir), vec![NEW.0; 3]));
+    }
+}
+
+#[test]
 fn the_log_keeps_it_and_an_older_program_is_refused_by_a_line() {
     let mut cluster = Cluster::new(3, Durability::Fsync);
     all_say(&mut cluster, NEW);

@@ -37,8 +37,12 @@ impl Consensus {
         let slow = kind == MessageType::MsgHeartbeat && Self::read_heartbeat(&mut message);
         let answer = message.context.clone();
         let before = self.node.raft.msgs.len();
+        let asked_to_lead = (kind == MessageType::MsgTimeoutNow).then(|| message.clone());
         // The remaining errors are messages of unknown members, which are ignored as if lost.
         let _ = self.node.step(message);
+        if self.is_behind_commit() {
+            self.asked_to_lead = asked_to_lead.or(self.asked_to_lead.take());
+        }
         match kind {
             MessageType::MsgHeartbeat => self.follow_rhythm(member, term, slow),
             MessageType::MsgHeartbeatResponse => {
@@ -48,6 +52,22 @@ impl Consensus {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The library refuses to campaign, and says nothing, while a change of members is committed and not applied, as it is when both come at once: the leader's
+    /// request would be lost, and nobody would lead until it gave up. An old one does nothing in a later term.
+    pub(super) fn lead_as_asked(&mut self) {
+        if !self.is_behind_commit()
+            && let Some(asked) = self.asked_to_lead.take()
+        {
+            let _ = self.node.step(asked);
+        }
+    }
+
+    /// Whether this follower knows more to be committed than it has applied.
+    fn is_behind_commit(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.state == StateRole::Follower && raft.raft_log.applied < raft.raft_log.committed
     }
 
     /// After a heartbeat the library sends an empty append to a follower that has not acknowledged everything. One that may take its time would be

@@ -126,6 +126,8 @@ pub struct Consensus {
     drawn_for: (u64, StateRole),
     /// Ticks until the next campaign after the leader was lost, and how many are left.
     campaign: Option<(u32, u32)>,
+    /// The leader's request to lead, while a change of members that is committed is not applied here.
+    asked_to_lead: Option<Message>,
     held: VecDeque<Held>,
     released: Vec<Outgoing>,
     issued: Ticket,
@@ -216,6 +218,7 @@ impl Consensus {
             election_timeout: 0,
             drawn_for: (u64::MAX, StateRole::Follower),
             campaign: None,
+            asked_to_lead: None,
             held: VecDeque::new(),
             released: Vec::new(),
             issued: Ticket::default(),
@@ -427,6 +430,7 @@ impl Consensus {
     /// The next duties, if any. To be called again until there are none.
     pub fn take_ready(&mut self) -> Option<Batch> {
         self.change_members();
+        self.lead_as_asked();
         let is_ready = self.node.has_ready();
         let role = self.role_change();
         if !is_ready && role.is_none() && self.is_settled() {

@@ -28,6 +28,8 @@ pub struct Replica {
     pub alive: bool,
     /// It neither runs nor reads, but its messages wait: SIGSTOP.
     pub stopped: bool,
+    /// It reads its messages, and does not come to act on them.
+    pub busy: bool,
     pub incarnation: u64,
     /// The shortest ticks since its last one.
     waited: u32,
@@ -131,6 +133,7 @@ impl Replica {
             executed: Vec::new(),
             alive: true,
             stopped: false,
+            busy: false,
             incarnation,
             waited: 0,
             voters,
@@ -267,7 +270,7 @@ impl Cluster {
     pub fn run(&mut self, id: u64) {
         loop {
             let replica = self.at(id);
-            if !replica.alive || replica.stopped {
+            if !replica.alive || replica.stopped || replica.busy {
                 return;
             }
             if let Some(batch) = replica.consensus.take_ready() {
