@@ -58,6 +58,8 @@ pub(crate) struct Lookup<'a> {
     last: usize,
     /// Where a page that was not written since may be another one, in order.
     doubtful: &'a [(u64, u64)],
+    /// Pages of nothing that it has not, and that are not doubtful, were zeros.
+    is_whole: bool,
 }
 
 impl Places {
@@ -190,7 +192,8 @@ impl Before {
 
     pub(crate) fn process(&self, host_pid: u32) -> Lookup<'_> {
         let doubtful = self.places.doubtful.get(&host_pid).map_or(&[][..], |rows| rows);
-        Lookup { doubtful, ..self.lookup(self.places.processes.get(&host_pid)) }
+        let is_whole = self.places.pids.values().any(|known| *known == host_pid);
+        Lookup { doubtful, is_whole, ..self.lookup(self.places.processes.get(&host_pid)) }
     }
 
     pub(crate) fn object(&self, number: usize) -> Lookup<'_> {
@@ -199,7 +202,7 @@ impl Before {
 
     fn lookup<'a>(&'a self, runs: Option<&'a Vec<Run>>) -> Lookup<'a> {
         let runs = runs.map_or(&[][..], |runs| runs);
-        Lookup { runs, hashes: &self.hashes, last: 0, doubtful: &[] }
+        Lookup { runs, hashes: &self.hashes, last: 0, doubtful: &[], is_whole: false }
     }
 }
 
@@ -220,6 +223,18 @@ impl<'a> Lookup<'a> {
             None => end,
         };
         self.known(address, end).unwrap_or(&[])
+    }
+
+    /// How many pages of nothing at this address and behind it, up to `end` at most, are zeros unless they were written since the kernel notes that: an image has no such pages.
+    pub(crate) fn zeros(&self, address: u64, end: u64) -> u64 {
+        if !self.is_whole {
+            return 0;
+        }
+        let doubtful = self.doubtful.partition_point(|(_, to)| *to <= address);
+        let known = self.runs.partition_point(|run| run.address + run.bytes <= address);
+        let doubtful = self.doubtful.get(doubtful).map_or(end, |(from, _)| *from);
+        let known = self.runs.get(known).map_or(end, |run| run.address);
+        end.min(doubtful).min(known).saturating_sub(address) / PAGE_BYTES
     }
 
     /// The next addresses of which [`row`](Self::row) tells, between these two: from and to.
@@ -293,6 +308,24 @@ mod tests {
         assert_eq!([rows(0), rows(0x11000), rows(0x21000)], expected);
         assert_eq!(doubted.next_row(0, 0x10000), None);
         assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
+    }
+
+    #[test]
+    fn what_an_image_has_not_of_a_process_that_it_has_is_zeros() {
+        let run = |address, pages| Run { address, bytes: pages * PAGE_BYTES, at: PAGE_BYTES };
+        let processes = BTreeMap::from([(7, vec![run(0x10000, 2), run(0x20000, 1)])]);
+        let pids = BTreeMap::from([(2, 7)]);
+        let places = Places { processes, pids, ..Places::default() };
+        let mut before = places.with(vec![1; 2], Vec::new(), Contents::default());
+        let zeros = |before: &Before, at: u64| before.process(7).zeros(at, 0x30000);
+        assert_eq!([0x8000, 0xf000, 0x10000, 0x11000].map(|at| zeros(&before, at)), [8, 1, 0, 0]);
+        assert_eq!([0x12000, 0x20000, 0x21000].map(|at| zeros(&before, at)), [14, 0, 15]);
+        assert_eq!(before.process(7).zeros(0x12000, 0x14000), 2);
+        before.doubt(7, &[(0x14000, 0x15000)]);
+        assert_eq!([0x12000, 0x14000, 0x15000].map(|at| zeros(&before, at)), [2, 0, 11]);
+        // It was made since, and all that is known of it was read since.
+        before.learn(8, &[(0x10000, 5)]);
+        assert_eq!(before.process(8).zeros(0x11000, 0x20000), 0);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Pages {
     ) -> Result<()> {
         let mut batch = Batch::new();
         for row in rows {
-            for (at, known) in row.parts(before) {
+            for (at, known) in row.parts(mapping, before) {
                 match known.is_empty() {
                     true => batch.read(at),
                     false => batch.parts.push((at, Some(known))),

@@ -121,7 +121,7 @@ impl Precopied {
         }
         let mut to_read = Vec::new();
         for row in &rows {
-            let unknown = row.parts(known).filter(|(_, hashes)| hashes.is_empty());
+            let unknown = row.parts(mapping, known).filter(|(_, hashes)| hashes.is_empty());
             to_read.extend(unknown.map(|(address, _)| address));
         }
         own.doubtful.extend(to_read.iter().map(|at| (*at, at + PAGE_BYTES)));

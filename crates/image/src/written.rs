@@ -117,13 +117,18 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Its pages in order: an address, and the hashes of those from there on that the image before has; none: that page is to be read.
+    /// Its pages in order, without those that were zeros and are: an address, and the hashes of those from there on that the image before has; none: that page is to be read.
     pub(crate) fn parts<'b>(
         self,
+        mapping: &Mapping,
         before: &mut Lookup<'b>,
     ) -> impl Iterator<Item = (u64, &'b [u128])> {
         let mut at = self.start;
+        let is_of_file = mapping.is_of_file();
         std::iter::from_fn(move || {
+            if !self.written && !is_of_file {
+                at += before.zeros(at, self.end) * PAGE_BYTES;
+            }
             let address = Some(at).filter(|at| *at < self.end)?;
             let known = if self.written { &[] } else { before.row(at, self.end) };
             at += known.len().max(1) as u64 * PAGE_BYTES;

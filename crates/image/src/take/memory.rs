@@ -238,7 +238,7 @@ impl Image<'_> {
                         unread.end(mapping);
                         continue;
                     }
-                    for (address, known) in row.parts(&mut before) {
+                    for (address, known) in row.parts(mapping, &mut before) {
                         if known.is_empty() {
                             read += 1;
                             unread.end(mapping);
