@@ -226,6 +226,9 @@ impl<'a> Listed<'a> {
         let Some(hashes) = file.hashes.get(at..at + (end - from) as usize) else {
             return Next::Read(end - from);
         };
+        if !file.is_ahead {
+            return Next::Known(hashes);
+        }
         // 0: it could not be read ahead.
         match hashes.iter().position(|hash| *hash == 0) {
             Some(0) => Next::Read(hashes.iter().take_while(|hash| **hash == 0).count() as u64),
@@ -297,7 +300,7 @@ mod tests {
         let mut unread = hashes.clone();
         (unread[5], unread[6], unread[8]) = (0, 0, 0);
         let listed = listed(&[], &before, &hashes);
-        let file = OneFile { hashes: &unread, ..file };
+        let file = OneFile { is_ahead: true, hashes: &unread, ..file };
         assert_eq!(listed.next(&file, 2, 14), Next::Read(2));
         assert_eq!(listed.next(&file, 4, 14), Next::Known(&[107]));
         // A list of hashes that is too short.

@@ -20,11 +20,11 @@ const IN_MEMORY_BYTES: usize = 256 << 20;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub struct Copied {
+pub struct Copied<'b> {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
-    /// In order; 0: the next one of those that are here.
-    pages: Vec<u128>,
+    /// In order.
+    rows: Vec<Row<'b>>,
     chunks: Vec<Chunk>,
     /// The number of pages in them.
     fresh: usize,
@@ -50,6 +50,36 @@ impl Piece {
     }
 }
 
+/// Pages in a row of a copy.
+#[derive(Clone, Copy, Debug)]
+enum Row<'b> {
+    /// The next ones of those that are here.
+    Here(usize),
+    /// An earlier image has a page with this hash,
+    Known(u128),
+    /// pages with these. They are many: a server that stands does not wait for a list of its own.
+    AllKnown(&'b [u128]),
+}
+
+impl Row<'_> {
+    const fn pages(&self) -> usize {
+        match self {
+            Self::Here(pages) => *pages,
+            Self::Known(_) => 1,
+            Self::AllKnown(hashes) => hashes.len(),
+        }
+    }
+
+    /// The hash of one of its pages; `None`: it is here.
+    fn hash(&self, number: usize) -> Option<u128> {
+        match self {
+            Self::Here(_) => None,
+            Self::Known(hash) => Some(*hash),
+            Self::AllKnown(hashes) => Some(hashes[number]),
+        }
+    }
+}
+
 /// A page of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page<'a> {
@@ -67,7 +97,7 @@ pub fn hash(page: &[u8]) -> u128 {
     u128::from_le_bytes(*half).max(1)
 }
 
-impl Copied {
+impl<'b> Copied<'b> {
     /// Nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -136,6 +166,31 @@ impl Copied {
     /// # Panics
     /// It is longer than a page.
     pub fn page(&mut self, page: &[u8]) -> io::Result<()> {
+        self.room()?[..page.len()].copy_from_slice(page);
+        self.put_here(page.len());
+        Ok(())
+    }
+
+    /// Adds pages that are in order, of so many bytes at most: `read` fills them. Answers the number of bytes; the last page may be a part of one.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page), or those of `read`.
+    pub fn fill(
+        &mut self,
+        bytes: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let room = self.room()?;
+        let len = bytes.min(room.len());
+        read(&mut room[..len])?;
+        for at in (0..len).step_by(PAGE) {
+            self.put_here(PAGE.min(len - at));
+        }
+        Ok(len)
+    }
+
+    /// Memory for the next pages, one at least. What was never used is zero, which fills pages up.
+    fn room(&mut self) -> io::Result<&mut [u8]> {
         let (chunk, at) = (self.fresh * PAGE / CHUNK_BYTES, self.fresh * PAGE % CHUNK_BYTES);
         if chunk == self.chunks.len() {
             let is_beyond = chunk >= IN_MEMORY_BYTES / CHUNK_BYTES;
@@ -147,24 +202,32 @@ impl Copied {
         if chunk == 0 && at.is_multiple_of(STEP_BYTES) {
             self.chunks[0].populate(at, STEP_BYTES);
         }
-        // Memory that was never used is zero, which fills the page up.
-        self.chunks[chunk].bytes_mut()[at..at + page.len()].copy_from_slice(page);
+        let end = if chunk == 0 { (at / STEP_BYTES + 1) * STEP_BYTES } else { CHUNK_BYTES };
+        Ok(&mut self.chunks[chunk].bytes_mut()[at..end])
+    }
+
+    /// Its next page is here, or the last part of one.
+    fn put_here(&mut self, len: usize) {
         self.fresh += 1;
-        self.paged(0, page.len());
-        Ok(())
+        match self.rows.last_mut() {
+            Some(Row::Here(pages)) => *pages += 1,
+            _ => self.rows.push(Row::Here(1)),
+        }
+        self.paged(len);
     }
 
     /// Adds a page that an earlier image has, or the last part of one.
     pub fn known(&mut self, hash: u128, len: usize) {
-        self.paged(hash, len);
+        self.rows.push(Row::Known(hash));
+        self.paged(len);
     }
 
     /// Adds whole pages that an earlier image has.
-    pub fn all_known(&mut self, hashes: &[u128]) {
-        let Some((first, others)) = hashes.split_first() else { return };
-        self.paged(*first, PAGE);
-        self.pages.extend_from_slice(others);
-        let bytes = others.len() as u64 * PAGE_BYTES;
+    pub fn all_known(&mut self, hashes: &'b [u128]) {
+        let Some(others) = hashes.len().checked_sub(1) else { return };
+        self.rows.push(Row::AllKnown(hashes));
+        self.paged(PAGE);
+        let bytes = others as u64 * PAGE_BYTES;
         self.pieces.last_mut().expect("the first one's").paged += bytes;
         self.len += bytes;
     }
@@ -175,9 +238,8 @@ impl Copied {
         &self.chunks[chunk].bytes()[at..at + PAGE]
     }
 
-    fn paged(&mut self, page: u128, len: usize) {
+    fn paged(&mut self, len: usize) {
         assert!(0 < len && len <= PAGE, "a page");
-        self.pages.push(page);
         match self.pieces.last_mut() {
             // Nothing may follow a part of a page but bytes.
             Some(last) if last.paged.is_multiple_of(PAGE_BYTES) => last.paged += len as u64,
@@ -189,9 +251,10 @@ impl Copied {
     /// All pages, in order.
     pub fn each(&self) -> impl Iterator<Item = Page<'_>> {
         let mut here = self.chunks.iter().flat_map(|chunk| chunk.bytes().as_chunks::<PAGE>().0);
-        self.pages.iter().map(move |page| match page {
-            0 => Page::Here(here.next().expect("as many pages are here as the list says")),
-            hash => Page::Known(*hash),
+        let hashes = self.rows.iter().flat_map(|row| (0..row.pages()).map(|n| row.hash(n)));
+        hashes.map(move |hash| match hash {
+            None => Page::Here(here.next().expect("as many pages are here as the list says")),
+            Some(hash) => Page::Known(hash),
         })
     }
 
@@ -341,6 +404,27 @@ mod tests {
                 page[..5].fill(9);
                 page
             })));
+    }
+
+    #[test]
+    fn pages_are_filled_where_they_are() {
+        let mut copied = Copied::new();
+        copied.page(&[1; PAGE]).unwrap();
+        let mut left = CHUNK_BYTES + 7;
+        while left > 0 {
+            let fill = |room: &mut [u8]| {
+                room.fill(2);
+                Ok(())
+            };
+            left -= copied.fill(left, fill).unwrap();
+        }
+        assert_eq!((copied.fresh(), copied.len()), (2050, (PAGE + CHUNK_BYTES + 7) as u64));
+        let mut bytes = Vec::new();
+        copied.reader().read_to_end(&mut bytes).unwrap();
+        assert!(bytes[..PAGE] == [1; PAGE] && bytes[PAGE..] == *vec![2; CHUNK_BYTES + 7]);
+        assert_eq!(copied.here(2049)[7..], [0; PAGE - 7]);
+        assert!(copied.fill(1, |_| Err(io::ErrorKind::Other.into())).is_err());
+        assert_eq!(copied.fresh(), 2050);
     }
 
     #[test]

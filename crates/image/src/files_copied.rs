@@ -21,7 +21,7 @@ const COPIED_BYTES: usize = 256 << 20;
 
 /// See the [module](self).
 pub struct FilesCopied<'a> {
-    copied: Copied,
+    copied: Copied<'a>,
     piece: Vec<u8>,
     before: Option<&'a Before>,
     listed: Listed<'a>,
@@ -40,7 +40,7 @@ impl<'a> FilesCopied<'a> {
     ) -> Self {
         let listed = Before::list(before, ahead, rewritten);
         let copied = file.map_or_else(Copied::new, Copied::with_file);
-        Self { copied, piece: vec![0; PIECE_BYTES as usize], before, listed, deadline: None }
+        Self { copied, piece: Vec::new(), before, listed, deadline: None }
     }
 
     /// With an end of the time for it: what takes longer fails.
@@ -51,7 +51,7 @@ impl<'a> FilesCopied<'a> {
 
     /// All that was copied, and which files those are.
     #[must_use]
-    pub fn finish(self) -> (Copied, Contents) {
+    pub fn finish(self) -> (Copied<'a>, Contents) {
         (self.copied, self.listed.finish())
     }
 
@@ -64,12 +64,17 @@ impl<'a> FilesCopied<'a> {
                 let why = format!("it took too long to read them; {mib} MiB were read");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
-            let piece = &mut self.piece[..(end - at).min(PIECE_BYTES) as usize];
+            let len = (end - at).min(PIECE_BYTES) as usize;
+            if self.before.is_none() || self.copied.fresh() < COPIED_BYTES / PAGE {
+                at += self.copied.fill(len, |room| file.read_exact_at(room, at))? as u64;
+                continue;
+            }
+            self.piece.resize(PIECE_BYTES as usize, 0);
+            let piece = &mut self.piece[..len];
             file.read_exact_at(piece, at)?;
             for page in piece.chunks(PAGE) {
-                let many = self.copied.fresh() >= COPIED_BYTES / PAGE;
                 // The hash of a part of a page is that of the page filled up with zeros.
-                let known = self.before.filter(|_| many && page.len() == PAGE).and_then(|before| {
+                let known = self.before.filter(|_| page.len() == PAGE).and_then(|before| {
                     let hash = hash(page);
                     before.has_of_files(hash).then_some(hash)
                 });

@@ -103,15 +103,15 @@ pub struct Planned {
 /// # Errors
 /// The pack cannot be written; an earlier one is damaged, or lacks a page that is said to be there.
 pub fn plan(
-    memory: &Copied,
-    layer: &Copied,
+    memory: &Copied<'_>,
+    layer: &Copied<'_>,
     precopied: Option<&Precopied>,
     mut earlier: Earlier,
     out: &mut dyn Write,
     path: &Path,
 ) -> Result<Planned, ImageError> {
     let failed = ImageError::io(path);
-    let hashes = |copied: &Copied| -> Vec<u128> {
+    let hashes = |copied: &Copied<'_>| -> Vec<u128> {
         let of = |page| match page {
             Page::Here(page) => hash(page),
             Page::Known(hash) => hash,
@@ -169,7 +169,7 @@ pub fn plan(
     packs.extend(own);
     rows.iter_mut().flatten().filter(|row| row.pack == OWN).for_each(|row| row.pack = number);
     let [memory_rows, layer_rows] = rows;
-    let plan = |copied: &Copied, rows| Plan {
+    let plan = |copied: &Copied<'_>, rows| Plan {
         pieces: copied.pieces().to_vec(),
         rows,
         bytes: copied.bytes().to_vec(),

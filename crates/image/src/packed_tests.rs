@@ -32,7 +32,7 @@ fn page(n: u64) -> [u8; PAGE] {
 }
 
 /// A stream of some bytes and these pages; of those that `known` has, only the hash.
-fn stream(pages: &[u64], known: &dyn Fn(u64) -> bool, tail: &[u8]) -> (Copied, Vec<u8>) {
+fn stream(pages: &[u64], known: &dyn Fn(u64) -> bool, tail: &[u8]) -> (Copied<'static>, Vec<u8>) {
     let (mut copied, mut bytes) = (Copied::new(), b"head".to_vec());
     copied.put(b"head");
     for n in pages {

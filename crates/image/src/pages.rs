@@ -44,11 +44,11 @@ fn here(page: &[u8]) -> &[u8; PAGE_BYTES as usize] {
 
 /// Pages in a row of an image that is being taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part<'a> {
+pub(crate) enum Part<'a, 'b> {
     /// One that was read.
     Here(&'a [u8; PAGE_BYTES as usize]),
     /// Those of the image before, by their hashes.
-    Known(&'a [u128]),
+    Known(&'b [u128]),
 }
 
 /// Pages that are read together.
@@ -80,7 +80,7 @@ impl<'b> Batch<'b> {
         &mut self,
         from: &Pages,
         mapping: &Mapping,
-        each: &mut impl FnMut(u64, Part<'_>) -> Result<()>,
+        each: &mut impl FnMut(u64, Part<'_, 'b>) -> Result<()>,
     ) -> Result<()> {
         // Most mappings have few pages to read, or none.
         let len = self.to_read.len() * PAGE_BYTES as usize;
@@ -206,13 +206,13 @@ impl Pages {
     ///
     /// # Errors
     /// As [`private`](Self::private).
-    pub(crate) fn of_rows(
+    pub(crate) fn of_rows<'b>(
         &self,
         mapping: &Mapping,
         rows: &[Row],
-        before: &mut Lookup<'_>,
+        before: &mut Lookup<'b>,
         deadline: Instant,
-        mut each: impl FnMut(u64, Part<'_>) -> Result<()>,
+        mut each: impl FnMut(u64, Part<'_, 'b>) -> Result<()>,
     ) -> Result<()> {
         let mut batch = Batch::new();
         for row in rows {

@@ -26,7 +26,7 @@ const PART_BYTES: u64 = 16 << 20;
 /// Pages that were read while the server went on.
 #[derive(Debug, Default)]
 pub struct Precopied {
-    copied: Copied,
+    copied: Copied<'static>,
     /// Their numbers in it by the hashes of their contents.
     places: HashMap<u128, usize>,
 }

@@ -10,7 +10,7 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// See the [module](self). What is not there is zero.
 #[derive(Debug, Default)]
 pub(crate) struct Raw {
-    pages: Copied,
+    pages: Copied<'static>,
     /// Positions of pages in a row, in order.
     rows: Vec<Range<u64>>,
     /// The number of pages before each row.

@@ -114,9 +114,9 @@ pub struct Forks {
 
 /// What was taken.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Taken<'b> {
     /// The restore file.
-    pub copied: Copied,
+    pub copied: Copied<'b>,
     /// Its size.
     pub figures: Figures,
     /// Where its pages are.
@@ -132,12 +132,12 @@ impl Source<'_> {
     ///
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
-    pub fn stand<'s>(
+    pub fn stand<'s, 'b>(
         &'s self,
-        before: Option<&'s Before>,
+        before: Option<&'b Before>,
         deadline: Instant,
         meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths> + Send,
-    ) -> Result<Standing<'s>> {
+    ) -> Result<Standing<'s, 'b>> {
         let (processes, header) = self.asleep(deadline)?;
         let (tell, names) = channel();
         let aside = Aside {
@@ -228,13 +228,13 @@ impl Source<'_> {
     }
 
     /// What the processes have beside their memory, and where that is.
-    fn mapped<'s>(
+    fn mapped<'s, 'b>(
         &'s self,
         header: &[u8],
         processes: &[Process],
-        before: Option<&'s Before>,
+        before: Option<&'b Before>,
         deadline: Instant,
-    ) -> Result<(Image<'s>, Stand, Vec<Mapped>)> {
+    ) -> Result<(Image<'s, 'b>, Stand, Vec<Mapped>)> {
         let Some(first) = processes.first() else {
             return Err(MemoryError::CannotHold("it has no process".into()));
         };
@@ -255,14 +255,14 @@ impl Source<'_> {
     }
 
     /// What only the processes have, and what they share. `tell` gets the names of the files that they use.
-    fn memory<'s>(
+    fn memory<'s, 'b>(
         &'s self,
         header: &[u8],
         processes: &[Process],
-        before: Option<&'s Before>,
+        before: Option<&'b Before>,
         tell: Sender<Vec<u8>>,
         deadline: Instant,
-    ) -> Result<Memory<'s>> {
+    ) -> Result<Memory<'s, 'b>> {
         let (mut image, mut stand, mappings) = self.mapped(header, processes, before, deadline)?;
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
@@ -305,8 +305,8 @@ impl Source<'_> {
 }
 
 /// What [`Source::memory`] has read.
-struct Memory<'a> {
-    image: Image<'a>,
+struct Memory<'a, 'b> {
+    image: Image<'a, 'b>,
     /// The processes were asked to fork, or why not.
     asked: Option<std::result::Result<StandIns<'a>, String>>,
     /// What is to be read yet.
@@ -422,10 +422,10 @@ const fn refused_as(why: String) -> MemoryError {
 type FileId = (u64, u64);
 
 /// An image that is being written.
-struct Image<'a> {
-    copied: Copied,
+struct Image<'a, 'b> {
+    copied: Copied<'b>,
     /// The image before.
-    before: Option<&'a Before>,
+    before: Option<&'b Before>,
     places: Places,
     watches: bool,
     /// The parent of all processes, whose root is the server's first one.
@@ -466,11 +466,11 @@ struct Image<'a> {
     spared: u64,
 }
 
-impl<'a> Image<'a> {
+impl<'a, 'b> Image<'a, 'b> {
     fn new(
         init: u32,
         given: [BorrowedFd<'a>; 2],
-        before: Option<&'a Before>,
+        before: Option<&'b Before>,
         watches: bool,
     ) -> Self {
         let mut copied = Copied::new();
@@ -547,7 +547,7 @@ impl<'a> Image<'a> {
     }
 
     /// Pages in a row that are as they were before.
-    fn known_pages(&mut self, address: u64, hashes: &[u128]) -> Result<()> {
+    fn known_pages(&mut self, address: u64, hashes: &'b [u128]) -> Result<()> {
         let at = self.copied.len();
         self.copied.all_known(hashes);
         self.ran(address, at);
@@ -652,7 +652,7 @@ impl<'a> Image<'a> {
         header: &[u8],
         processes: &[Process],
         rewritten: Rewritten,
-    ) -> Result<Taken> {
+    ) -> Result<Taken<'b>> {
         let pages = (self.copied.len() - PAGE_BYTES) / PAGE_BYTES;
         self.head.header_at = self.put(header);
         self.head.tables_at = self.copied.len();

@@ -48,6 +48,11 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// Takes the image before away: without another one, the next is read as a whole.
+    pub const fn take_before(&mut self) -> Option<Before> {
+        self.before.take()
+    }
+
     /// The image before.
     #[must_use]
     pub const fn before(&self) -> Option<&Before> {
@@ -80,13 +85,14 @@ impl Chain {
         })
     }
 
-    /// The restore file of an image, with the pages that it shares with those before. The contents of the guest's own files at `paths` below `root` are what they are found to be in an image.
+    /// The restore file of an image, with the pages that it shares with those `before`. The contents of the guest's own files at `paths` below `root` are what they are found to be in an image.
     ///
     /// # Errors
     /// There is no memory for it, a page is nowhere, or one of a file is an old one.
     pub fn file(
         &mut self,
-        taken: Taken,
+        taken: Taken<'_>,
+        before: Option<&Before>,
         root: BorrowedFd<'_>,
         paths: &BTreeSet<PathBuf>,
     ) -> io::Result<(File, Figures)> {
@@ -111,7 +117,7 @@ impl Chain {
         self.read_before = std::mem::take(&mut self.precopied).pages();
         let mut file = sys::memfd(c"image")?;
         self.write(&copied, &hashes, &mut file)?;
-        let (of_files, contents) = self.files(rewritten, root, paths)?;
+        let (of_files, contents) = self.files(rewritten, before, root, paths)?;
         self.before = Some(places.with(hashes, of_files, contents));
         Ok((file, figures))
     }
@@ -120,6 +126,7 @@ impl Chain {
     fn files(
         &mut self,
         rewritten: Rewritten,
+        before: Option<&Before>,
         root: BorrowedFd<'_>,
         paths: &BTreeSet<PathBuf>,
     ) -> io::Result<(Vec<u128>, Contents)> {
@@ -134,7 +141,7 @@ impl Chain {
                 own.push((fs::read(&path)?, path, file));
             }
         }
-        let mut files = FilesCopied::new(self.before.as_ref(), None, rewritten, None);
+        let mut files = FilesCopied::new(before, None, rewritten, None);
         for (bytes, _, file) in &own {
             files.contents(file, 0, bytes.len() as u64)?;
         }
@@ -160,7 +167,7 @@ impl Chain {
         Ok((hashes, contents))
     }
 
-    fn write(&self, copied: &Copied, hashes: &[u128], file: &mut File) -> io::Result<()> {
+    fn write(&self, copied: &Copied<'_>, hashes: &[u128], file: &mut File) -> io::Result<()> {
         let (mut bytes, mut hashes) = (copied.bytes(), hashes.iter());
         for piece in copied.pieces() {
             let (now, later) = bytes.split_at(piece.bytes as usize);

@@ -312,7 +312,9 @@ impl Node {
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;
-        let standing = match source.stand(chain.before(), deadline, |_| Ok(Paths::new())) {
+        let before = chain.take_before();
+        let before = before.as_ref();
+        let standing = match source.stand(before, deadline, |_| Ok(Paths::new())) {
             Ok(standing) => standing,
             Err(why) => return Ok(Err(why)),
         };
@@ -321,7 +323,7 @@ impl Node {
         }
         match standing.finish(deadline, || ()) {
             Ok(taken) => {
-                let file = chain.file(taken, root, &paths)?;
+                let file = chain.file(taken, before, root, &paths)?;
                 self.root = chain.before().map(Before::root);
                 Ok(Ok(file))
             }

@@ -40,7 +40,7 @@ impl Found<'_> {
     }
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// The descriptors of a process, and its locks.
     pub(super) fn descriptors(&mut self, process: &Process) -> Result<()> {
         let path = format!("/proc/{}/fd", process.host_pid);

@@ -115,7 +115,7 @@ pub(super) struct Stand {
     pub(super) deadline: Instant,
 }
 
-impl Image<'_> {
+impl<'b> Image<'_, 'b> {
     /// The mappings of process number `n`.
     pub(super) fn mappings_of(
         &mut self,
@@ -350,7 +350,7 @@ impl Image<'_> {
                     pages.private(mapping, deadline, compare)?;
                 }
                 Written::Rows(rows) => {
-                    let each = |at, found: Part<'_>| match found {
+                    let each = |at, found: Part<'_, 'b>| match found {
                         Part::Here(page) => self.page(at, page),
                         Part::Known(hashes) => self.known_pages(at, hashes),
                     };

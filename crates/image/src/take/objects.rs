@@ -74,7 +74,7 @@ impl<'a> Removed<'a> {
     }
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// The number of the object that a descriptor names.
     pub(super) fn removed(
         &mut self,

@@ -63,7 +63,7 @@ fn put(to: &OwnedFd, ticket: u64, fd: &OwnedFd) -> Result<()> {
         .map_err(failed)
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// The open files on their way, of which any process has the socket.
     pub(super) fn parked(&mut self, process: &Process) -> Result<()> {
         let [to, from] =

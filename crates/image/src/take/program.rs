@@ -102,7 +102,7 @@ fn find_vector(stack: &[u64], given: &[u64]) -> Option<(usize, usize)> {
     (1..stack.len()).filter(|at| stack[at - 1] == 0).find_map(pairs_at)
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// The number of a process's program, from 1; [`FIRST_PROGRAM`]: the first process's. That process has one for the case that it is not the program
     /// with which the server is started.
     pub(super) fn program(&mut self, process: &Process, is_first: bool) -> Result<u32> {

@@ -39,7 +39,7 @@ pub(super) struct Names<'a> {
     pub(super) deadline: Instant,
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// Gives files whose name is removed the one that they have, if they have one.
     pub(super) fn name_renamed(&mut self, names: &Names<'_>) -> Result<()> {
         let mut known = BTreeMap::new();

@@ -93,7 +93,7 @@ fn parse_credentials(status: &str, ids: &Ids) -> Result<Option<(Credentials, Vec
     Ok(Some((Credentials { users, groups, capabilities, ..Credentials::default() }, others)))
 }
 
-impl Image<'_> {
+impl Image<'_, '_> {
     /// The numbers of users and groups in the server.
     pub(super) fn ids(&mut self, process: &Process) -> Result<&Ids> {
         if self.ids.is_none() {

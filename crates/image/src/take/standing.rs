@@ -11,8 +11,8 @@ use skein_arena::parts::Own;
 use std::time::Instant;
 
 /// What an image is made of, when all was read of the server that only one that stands has.
-pub struct Standing<'a> {
-    pub(super) image: Image<'a>,
+pub struct Standing<'a, 'b> {
+    pub(super) image: Image<'a, 'b>,
     pub(super) processes: Vec<Process>,
     pub(super) header: Vec<u8>,
     pub(super) heap: Heap,
@@ -35,7 +35,7 @@ pub(super) struct Heap {
     pub(super) owns: Vec<Own>,
 }
 
-impl Standing<'_> {
+impl<'b> Standing<'_, 'b> {
     /// Whether the server may go on: its private memory is in stand-ins.
     #[must_use]
     pub const fn is_forked(&self) -> bool {
@@ -78,7 +78,7 @@ impl Standing<'_> {
     ///
     /// # Errors
     /// As for [`Source::stand`](super::Source::stand).
-    pub fn finish(self, deadline: Instant, go_on: impl FnOnce()) -> Result<Taken> {
+    pub fn finish(self, deadline: Instant, go_on: impl FnOnce()) -> Result<Taken<'b>> {
         let Self { mut image, processes, header, heap, private, rewritten, .. } = self;
         let mut go_on = Some(go_on);
         if self.stand_ins.is_some() {

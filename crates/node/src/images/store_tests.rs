@@ -38,14 +38,14 @@ fn state(index: u64) -> ServerState {
     }
 }
 
-fn stream(pages: &[u8]) -> Copied {
+fn stream(pages: &[u8]) -> Copied<'static> {
     let mut copied = Copied::new();
     copied.put(&[9; 70]);
     pages.iter().for_each(|page| copied.page(&[*page; 4096]).unwrap());
     copied
 }
 
-fn head(store: &Store, named: u64, state: &[u8], [memory, layer]: [&Copied; 2]) -> Head {
+fn head(store: &Store, named: u64, state: &[u8], [memory, layer]: [&Copied<'_>; 2]) -> Head {
     Head {
         owner: *store.owner(),
         index: LogIndex(named),

@@ -62,7 +62,7 @@ impl Store {
         &self,
         head: &Head,
         state: &[u8],
-        [memory, layer]: [&Copied; 2],
+        [memory, layer]: [&Copied<'_>; 2],
         ahead: Option<&FilesAhead>,
         precopied: Option<&Precopied>,
     ) -> Result<WrittenImage, ImageError> {

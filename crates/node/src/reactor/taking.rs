@@ -173,16 +173,16 @@ pub(super) fn take(
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
-    let ahead = last.ahead.take();
-    let files = ahead.as_ref().map(|(files, _)| files);
+    let files = last.ahead.as_ref().map(|(files, _)| files);
     let precopied = last.image.as_ref().map(|image| &image.precopied);
     let written =
         store.write(&head, &encoded, copies, files, precopied).map_err(|error| trouble(&error))?;
     let read_ahead = precopied.map_or(0, Precopied::pages);
-    drop(ahead);
+    let (copied, pages) = (memory.fresh(), (memory.fresh() + layer.fresh()) as u64);
+    drop((memory, layer));
+    drop(last.ahead.take());
     let file = written.file;
     let before = places.with(written.hashes, written.of_files, contents);
-    let pages = (memory.fresh() + layer.fresh()) as u64;
     tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages });
     let (index, precopied) = (state.index, Precopied::default());
     let image = Some(LastImage { index, repairs, before, precopied });
@@ -193,7 +193,7 @@ pub(super) fn take(
         bytes = file.bytes,
         written = written.written,
         pages = figures.pages,
-        copied = memory.fresh(),
+        copied,
         read_ahead,
         spared = figures.spared,
         memory = head.memory_bytes,
@@ -292,7 +292,7 @@ fn head(
     state: &ServerState,
     encoded: &[u8],
     processes: usize,
-    [memory, layer]: [&Copied; 2],
+    [memory, layer]: [&Copied<'_>; 2],
 ) -> Head {
     Head {
         owner: *store.owner(),
@@ -384,11 +384,11 @@ impl Server {
 }
 
 /// A copy of a server that stood.
-struct Standing {
-    memory: Copied,
+struct Standing<'b> {
+    memory: Copied<'b>,
     figures: Figures,
     places: Places,
-    layer: Copied,
+    layer: Copied<'b>,
     contents: Contents,
 }
 
@@ -424,13 +424,13 @@ fn with_source<T>(
 }
 
 /// Calls `copied` when the server may go on.
-fn copy(
+fn copy<'b>(
     store: &Store,
     server: &Server,
     state: &ServerState,
-    last: &LastTaken,
+    last: &'b LastTaken,
     copied: impl FnOnce(bool),
-) -> Result<Standing, String> {
+) -> Result<Standing<'b>, String> {
     let (before, ahead) = (last.image(), last.ahead());
     let deadline = Instant::now() + COPIES;
     let layer = server::layer(&server.files);
