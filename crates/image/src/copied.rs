@@ -26,6 +26,8 @@ pub struct Copied<'b> {
     /// In order.
     rows: Vec<Row<'b>>,
     chunks: Vec<Chunk>,
+    /// The first of them has its memory already.
+    has_room: bool,
     /// The number of pages in them.
     fresh: usize,
     len: u64,
@@ -108,6 +110,14 @@ impl<'b> Copied<'b> {
     #[must_use]
     pub fn with_file(file: File) -> Self {
         Self { beyond: Some(file), ..Self::default() }
+    }
+
+    /// The first pages, which there are none of yet, will be in memory that is there already.
+    #[must_use]
+    pub fn with_room(mut self, room: Option<Room>) -> Self {
+        self.chunks.extend(room.map(|room| room.0));
+        self.has_room = !self.chunks.is_empty();
+        self
     }
 
     /// Its length.
@@ -199,10 +209,11 @@ impl<'b> Copied<'b> {
                 None => Chunk::new(chunk > 0)?,
             });
         }
-        if chunk == 0 && at.is_multiple_of(STEP_BYTES) {
+        let in_steps = chunk == 0 && !self.has_room;
+        if in_steps && at.is_multiple_of(STEP_BYTES) {
             self.chunks[0].populate(at, STEP_BYTES);
         }
-        let end = if chunk == 0 { (at / STEP_BYTES + 1) * STEP_BYTES } else { CHUNK_BYTES };
+        let end = if in_steps { (at / STEP_BYTES + 1) * STEP_BYTES } else { CHUNK_BYTES };
         Ok(&mut self.chunks[chunk].bytes_mut()[at..end])
     }
 
@@ -307,6 +318,22 @@ impl Read for Reader<'_> {
     }
 }
 
+/// Memory for the first pages of a copy, 8 MiB, got before the server stands: to get it costs more than to fill it.
+#[derive(Debug)]
+pub struct Room(Chunk);
+
+impl Room {
+    /// Gets it.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new() -> io::Result<Self> {
+        let mut chunk = Chunk::new(true)?;
+        chunk.populate(0, CHUNK_BYTES);
+        Ok(Self(chunk))
+    }
+}
+
 /// [`CHUNK_BYTES`] of memory of its own: a fault for each page costs more than the copy of it.
 #[derive(Debug)]
 struct Chunk(NonNull<u8>);
@@ -408,7 +435,12 @@ mod tests {
 
     #[test]
     fn pages_are_filled_where_they_are() {
-        let mut copied = Copied::new();
+        filled(Copied::new());
+        filled(Copied::new().with_room(Some(Room::new().unwrap())));
+        filled(Copied::new().with_room(None));
+    }
+
+    fn filled(mut copied: Copied<'_>) {
         copied.page(&[1; PAGE]).unwrap();
         let mut left = CHUNK_BYTES + 7;
         while left > 0 {

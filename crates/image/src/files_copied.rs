@@ -3,7 +3,7 @@
 use crate::PAGE_BYTES;
 use crate::before::Before;
 use crate::contents::{Contents, Listed, Next, OneFile, Rewritten};
-use crate::copied::{Copied, hash};
+use crate::copied::{Copied, Room, hash};
 use crate::file_pages::Ahead;
 use crate::layered::{About, Layered};
 use std::fs::File;
@@ -41,6 +41,12 @@ impl<'a> FilesCopied<'a> {
         let listed = Before::list(before, ahead, rewritten);
         let copied = file.map_or_else(Copied::new, Copied::with_file);
         Self { copied, piece: Vec::new(), before, listed, deadline: None }
+    }
+
+    /// With memory for the first pages.
+    #[must_use]
+    pub fn with_room(self, room: Option<Room>) -> Self {
+        Self { copied: self.copied.with_room(room), ..self }
     }
 
     /// With an end of the time for it: what takes longer fails.

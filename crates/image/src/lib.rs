@@ -43,7 +43,7 @@ mod stand_ins;
 pub mod take;
 mod written;
 
-pub use copied::Copied;
+pub use copied::{Copied, Room};
 pub use error::{MemoryError, Result};
 pub use files_copied::FilesCopied;
 pub use form::PAGE_BYTES;

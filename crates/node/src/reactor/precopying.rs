@@ -5,7 +5,7 @@ use super::images::{step_back, tell};
 use super::taking::{Known, LastImage, compares};
 use crate::images::Store;
 use crate::server::cores::run_anywhere;
-use skein_image::MemoryError;
+use skein_image::{MemoryError, Room};
 use skein_replica::environment::ImageNews;
 use std::io;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn read(
     is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<LastImage, MemoryError> {
     let begun = Instant::now();
-    let LastImage { before, precopied, .. } = &mut image;
+    let LastImage { before, precopied, file_pages, room, .. } = &mut image;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let pages = precopied.read(init, before, MIN_BYTES, is_wanted)?;
@@ -117,6 +117,10 @@ fn read(
         if pages <= FEW || !is_less || !is_wanted() {
             break;
         }
+    }
+    if *file_pages >= FEW && is_wanted() {
+        // Without it the pages get theirs one by one.
+        *room = Room::new().ok();
     }
     let us = begun.elapsed().as_micros() as u64;
     tracing::debug!(event = "memory_read_ahead", ?rounds, pages = precopied.pages(), us);

@@ -18,7 +18,7 @@ use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::Head;
 use skein_image::precopy::Precopied;
 use skein_image::take::{Figures, Forks, Source, Taken};
-use skein_image::{Copied, FilesCopied, MemoryError, PAGE_BYTES};
+use skein_image::{Copied, FilesCopied, MemoryError, PAGE_BYTES, Room};
 use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageNews, Trouble};
 use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
@@ -67,6 +67,10 @@ pub(super) struct LastImage {
     pub(super) before: Before,
     /// What it knows of its server since: in no pack yet.
     pub(super) precopied: Precopied,
+    /// So many pages of its files were read while the server stood for it.
+    pub(super) file_pages: usize,
+    /// Memory for the next ones.
+    pub(super) room: Option<Room>,
 }
 
 impl LastImage {
@@ -162,14 +166,15 @@ pub(super) fn take(
             return Err(why.into());
         }
     }
+    let room = last.image.as_mut().and_then(|image| image.room.take());
     let mut pause_us = 0;
-    let copied = |forked| {
+    let go_on = |forked| {
         pause_us = begun.elapsed().as_micros() as u64;
         tell(mailbox, ImageNews::Copied { forked });
         step_back();
     };
     let Standing { memory, figures, places, layer, contents } =
-        copy(store, &server, &state, &last, copied)?;
+        copy(store, &server, &state, &last, room, go_on)?;
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
@@ -178,14 +183,16 @@ pub(super) fn take(
     let written =
         store.write(&head, &encoded, copies, files, precopied).map_err(|error| trouble(&error))?;
     let read_ahead = precopied.map_or(0, Precopied::pages);
-    let (copied, pages) = (memory.fresh(), (memory.fresh() + layer.fresh()) as u64);
+    let (copied, file_pages) = (memory.fresh(), layer.fresh());
+    let pages = (copied + file_pages) as u64;
     drop((memory, layer));
     drop(last.ahead.take());
     let file = written.file;
     let before = places.with(written.hashes, written.of_files, contents);
     tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages });
     let (index, precopied) = (state.index, Precopied::default());
-    let image = Some(LastImage { index, repairs, before, precopied });
+    let image = LastImage { index, repairs, before, precopied, file_pages, room: None };
+    let image = Some(image);
     known.lock().expect("no holder panics").put(LastTaken { image, times: 0, ..last });
     tracing::debug!(
         event = "image_written",
@@ -429,6 +436,7 @@ fn copy<'b>(
     server: &Server,
     state: &ServerState,
     last: &'b LastTaken,
+    room: Option<Room>,
     copied: impl FnOnce(bool),
 ) -> Result<Standing<'b>, String> {
     let (before, ahead) = (last.image(), last.ahead());
@@ -438,7 +446,7 @@ fn copy<'b>(
         let mut packed = None;
         let pack = |rewritten: &mut Rewritten| {
             let (now, beyond) = (std::mem::take(rewritten), store.nameless_file());
-            let files = FilesCopied::new(before, ahead, now, beyond);
+            let files = FilesCopied::new(before, ahead, now, beyond).with_room(room);
             let mut files = FilesPacked(files.until(deadline));
             let paths = layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
             packed = Some(files.0.finish());
