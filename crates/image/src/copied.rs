@@ -184,7 +184,7 @@ impl<'b> Copied<'b> {
     /// Adds pages that are in order, of so many bytes at most: `read` fills them. Answers the number of bytes; the last page may be a part of one.
     ///
     /// # Errors
-    /// As [`page`](Self::page), or those of `read`.
+    /// As [`page`](Self::page), or those of `read`: then the copy is of no use.
     pub fn fill(
         &mut self,
         bytes: usize,

@@ -109,6 +109,10 @@ fn read(
 ) -> Result<LastImage, MemoryError> {
     let begun = Instant::now();
     let LastImage { before, precopied, file_pages, room, .. } = &mut image;
+    // First: it is not ended when the server is about to stand. Without it the pages get theirs as they come.
+    if *file_pages >= FEW && room.is_none() {
+        *room = Room::new().ok();
+    }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let pages = precopied.read(init, before, MIN_BYTES, is_wanted)?;
@@ -117,10 +121,6 @@ fn read(
         if pages <= FEW || !is_less || !is_wanted() {
             break;
         }
-    }
-    if *file_pages >= FEW && is_wanted() {
-        // Without it the pages get theirs one by one.
-        *room = Room::new().ok();
     }
     let us = begun.elapsed().as_micros() as u64;
     tracing::debug!(event = "memory_read_ahead", ?rounds, pages = precopied.pages(), us);
