@@ -188,6 +188,8 @@ pub struct Plan {
     pub sync_us: u64,
     /// The longest time of a server for a few entries.
     pub execute_us: u64,
+    /// Servers have executed what their nodes gave them before these rest.
+    pub quick_servers: bool,
     /// The mean time between faults: 0 for a cluster without faults.
     pub fault_every_us: u64,
     /// When faults end.
@@ -310,6 +312,7 @@ impl Plan {
         plan.tuning.idle_after_ms = one_of(&mut SimRng::new(seed.rotate_left(48)), &idle_after);
         let slack = one_of(&mut SimRng::new(seed.rotate_left(24)), &[0, 45, 45, 500]);
         plan.tuning.idle_slack_ms = slack;
+        plan.quick_servers = SimRng::new(seed.rotate_left(40)).chance(20);
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -336,6 +339,7 @@ impl Plan {
             think_us: 20_000,
             slow_readers: false,
             dawdlers: false,
+            quick_servers: false,
             finale: Finale::None,
             ..plan
         };
@@ -367,6 +371,7 @@ impl Plan {
                 plan.timer_ns = speaks.map_or(0, |_| 100_000_000);
                 plan.timer_speaks = speaks.unwrap_or_default();
                 (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
+                plan.quick_servers = seed % 2 == 1;
                 (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);
                 (plan.tuning.idle_after_ms, plan.tuning.idle_slack_ms) = (1000, 45);
                 // As users have it: images at short intervals cost syncs.
@@ -469,6 +474,7 @@ impl Plan {
             delay_us: one_of(rng, &[300, 1_000, 10_000, 40_000]),
             sync_us: one_of(rng, &[100, 4_000, 30_000]),
             execute_us: one_of(rng, &[10, 100, 3_000]),
+            quick_servers: false,
             fault_every_us: one_of(rng, &[0, 100_000, 300_000, 600_000]),
             faults_until_us: one_of(rng, &[3_000_000, 3_000_000, 3_000_000, 12_000_000]),
             // One more than may connect, at most.

@@ -4,6 +4,7 @@ use super::Replica;
 use super::health::{ANSWER as STATE_ANSWER, STATE};
 use super::images::HELD;
 use super::pulse::PULSE;
+use super::rhythm::Awaited;
 use super::unhurried::SYNC;
 use crate::agreement::deferred_sync::LONGEST;
 use crate::agreement::lead::Lead;
@@ -655,7 +656,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// What the leader's server waits for.
-    fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> Waiting {
         let Some(lead) = self.lead.as_ref().filter(|_| self.hearing.is_none()) else {
             return Waiting::Nothing;
         };
@@ -712,10 +713,11 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// When to look again for what is due, if ever. Reads the server's state after the gate was closed.
-    pub(super) fn server_wake(&mut self) -> Option<Duration> {
+    /// When to look again for what is due, if ever, but for a timer that is awaited. Reads the server's state after the gate was closed.
+    pub(super) fn server_wake(&mut self, awaited: Option<Awaited>) -> Option<Duration> {
         let waiting = self.waiting();
-        if waiting == Waiting::Nothing {
+        let is_awaited = awaited.is_some() && matches!(waiting, Waiting::Quiescent(_));
+        if waiting == Waiting::Nothing || is_awaited {
             return None;
         }
         match self.due(waiting) {

@@ -712,7 +712,7 @@ impl<E: Environment> Replica<E> {
             && (server.owes() || self.asks_more() || self.server_is_beyond())
         {
             match expected {
-                Some((not_before_ns, _)) => server.close_gate_until(not_before_ns),
+                Some(awaited) => server.close_gate_until(awaited.expected.not_before_ns),
                 None => server.close_gate(),
             }
         }
@@ -724,7 +724,9 @@ impl<E: Environment> Replica<E> {
             self.reopen_gate();
             return None;
         }
-        if let Some(when) = self.server_wake() {
+        // What it waits for by now may be another timer.
+        let expected = expected.filter(|awaited| awaited.may_be(self.waiting()));
+        if let Some(when) = self.server_wake(expected) {
             if when <= self.now {
                 self.reopen_gate();
                 return None;
@@ -735,8 +737,8 @@ impl<E: Environment> Replica<E> {
                 rest.at(Some(when));
             }
         }
-        if let Some((_, by)) = expected {
-            rest.at(Some(by));
+        if let Some(awaited) = expected {
+            rest.at(Some(awaited.by));
         } else if self.server_is_busy() && (leads || !self.is_slow() || !self.slot.is_in_step()) {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));

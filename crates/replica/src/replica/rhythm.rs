@@ -5,6 +5,8 @@
 
 use super::agree::LATE;
 use super::{Environment, Replica, TICK};
+use crate::agreement::regular::Expected;
+use crate::modes::Waiting;
 use skein_model::ReplicaId;
 use std::time::Duration;
 
@@ -28,6 +30,25 @@ impl Default for Rhythm {
     fn default() -> Self {
         let zero = Duration::ZERO;
         Self { pace: 1, since: zero, silence: zero, busy: zero }
+    }
+}
+
+/// A timer of the server that its leader's node waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    pub expected: Expected,
+    /// When its entry is to come at the latest.
+    pub by: Duration,
+}
+
+impl Awaited {
+    /// Whether the server, which waits for this, may wait for that timer.
+    pub fn may_be(&self, waiting: Waiting) -> bool {
+        let Expected { not_before_ns, by_ns } = self.expected;
+        match waiting {
+            Waiting::Quiescent(due_ns) => (not_before_ns..=by_ns).contains(&due_ns),
+            _ => true,
+        }
     }
 }
 
@@ -98,9 +119,13 @@ impl<E: Environment> Replica<E> {
             || !self.consensus.all_keep_up()
     }
 
-    /// When the server's next timer is expected, if its node need not be woken to know it: not before this virtual time, and by then.
-    pub(super) fn expected_timer(&mut self) -> Option<(u64, Duration)> {
-        if !self.is_slow() || !self.server_is_beyond() || self.asks_more() {
+    /// When the server's next timer is expected, if its node need not know more: it executes something and tells when it is earlier, or waits for this one.
+    pub(super) fn expected_timer(&mut self) -> Option<Awaited> {
+        if !self.is_slow() || self.asks_more() {
+            return None;
+        }
+        let waiting = self.waiting();
+        if !matches!(waiting, Waiting::Quiescent(_)) && !self.server_is_beyond() {
             return None;
         }
         let server = self.server().filter(|server| !server.owes())?;
@@ -112,7 +137,8 @@ impl<E: Environment> Replica<E> {
         // Within the time that peers may wait a timer's slack ends with it, or their answers woke the node.
         let peers_wait = Duration::from_nanos(soonest) < LATE;
         let left = if peers_wait { left.min(LATE) } else { left };
-        Some((expected.not_before_ns, self.now + left))
+        let awaited = Awaited { expected, by: self.now + left };
+        awaited.may_be(waiting).then_some(awaited)
     }
 
     /// How much longer a leader's heartbeats wait: while the rhythm is slow they go with a timer of its server, if one comes within a tick.

@@ -185,6 +185,8 @@ impl World {
             }
             let wait = process.replica.take_wait();
             process.replica.env.elapsed += std::time::Duration::from_nanos(TURN_NS);
+            self.execute_at_once(id);
+            let process = self.at(id).process.as_mut().expect("it runs");
             let rest = process.replica.rest();
             self.do_wishes(id);
             self.look(id)?;

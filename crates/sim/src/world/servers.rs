@@ -5,6 +5,7 @@ use crate::around::Wish;
 use crate::keeper::Keeper;
 use crate::machine::Servers;
 use crate::options::Break;
+use crate::scripted::Scripted;
 use skein_arena::Sizes;
 use skein_model::LogIndex;
 use skein_replica::replica::Inbox;
@@ -153,15 +154,38 @@ impl World {
             true => 1 + self.rng.below(FRAMES) as usize,
             false => usize::MAX,
         };
-        let (id, now_us) = (life.replica, self.now_us);
+        let id = life.replica;
         let process = self.at(id).process.as_mut().expect("it lives");
-        let Some(server) = process.server.as_mut().filter(|s| s.generation == generation) else {
+        if process.server.as_ref().is_none_or(|server| server.generation != generation) {
             return Ok(());
-        };
+        }
         process.server_runs = false;
         if process.server_hangs || !process.server_lives {
             return Ok(());
         }
+        let wakes = self.execute(id, entries, frames);
+        if wakes && !self.machines[&id].stopped {
+            return self.round(id);
+        }
+        self.wake_server(id);
+        Ok(())
+    }
+
+    /// Where servers are quick: lets it execute what its node gave it, before that rests.
+    pub(super) fn execute_at_once(&mut self, id: u64) {
+        let process = self.at(id).process.as_ref().expect("it runs");
+        let lives = process.server_lives && !process.server_hangs;
+        let runs = lives && process.server.as_ref().is_some_and(Scripted::is_awake);
+        if runs && self.plan.quick_servers {
+            self.execute(id, BURST as usize, usize::MAX);
+        }
+    }
+
+    /// Lets a server that lives execute up to so many entries, and say so many frames. Whether its node sleeps, and is to be woken.
+    fn execute(&mut self, id: u64, entries: usize, frames: usize) -> bool {
+        let now_us = self.now_us;
+        let process = self.at(id).process.as_mut().expect("it lives");
+        let server = process.server.as_mut().expect("it lives");
         let ran = server.run(entries, frames);
         if let Some((index, _)) = server.executed.last() {
             process.executed = *index;
@@ -172,10 +196,6 @@ impl World {
         if let Some(status) = ran.ended {
             self.end_server(id, status);
         }
-        if ran.wakes && !self.machines[&id].stopped {
-            return self.round(id);
-        }
-        self.wake_server(id);
-        Ok(())
+        ran.wakes
     }
 }
