@@ -190,7 +190,7 @@ pub struct Tuning {
     /// A leader for which nobody has waited for so long goes over to a slow rhythm: heartbeats, the election timeout and the time after which a silent connection ends are
     /// up to ten times as long, and the election timeout no longer than 3 s: 1,000 ms. 0: never.
     pub idle_after_ms: u64,
-    /// How much later a leader's server's regular timers may fire while nobody waits, and by no more than four fifths of their time: 45 ms. 0: not.
+    /// How much later a leader's server's regular timers may fire while nobody waits, and by no more than nine tenths of their time: 45 ms. 0: not.
     pub idle_slack_ms: u64,
     /// How long a busy server waits at a slot for an input before the leader proposes a time bubble: 100 us.
     pub wtimeout_us: u64,

@@ -7,7 +7,7 @@
 //! A server may have several such timers, as a JVM has one of 50 ms and some of a second. Each is a series of its own: some are set anew when they fire, and so are counted from the
 //! entry before; others are due at multiples of their time, however late the one before came.
 //!
-//! One that is set anew has slack: its entry may come later by four fifths of that time, and by no more than is configured. So timers are fewer, and share entries. The node is not woken
+//! One that is set anew has slack: its entry may come later by nine tenths of that time, and by no more than is configured. So timers are fewer, and share entries. The node is not woken
 //! meanwhile for a timer that is not regular, which may be as late. Work in small steps between short sleeps is not slowed down by that but for its first few: for a second after a sleep that
 //! came again, or many that were short, none has slack.
 
@@ -215,7 +215,7 @@ impl Regular {
         let by_ns = next.map(|one| {
             // One that is due at multiples of its time does not come less often by it.
             let has_slack = one.from != Some(From::Due) && self.stamp_ns >= self.haste_ns;
-            let slack_ns = if has_slack { self.slack_ns.min(one.after_ns / 5 * 4) } else { 0 };
+            let slack_ns = if has_slack { self.slack_ns.min(one.after_ns / 10 * 9) } else { 0 };
             one.next_ns().saturating_add(slack_ns.max(PRECISION_NS))
         });
         Some(Expected { not_before_ns, by_ns: by_ns.min()? })
@@ -288,7 +288,7 @@ mod tests {
             unexpected += u64::from(expected.is_none());
             entries += 1;
             for (next, after, from) in timers.iter_mut().filter(|timer| timer.0 <= now) {
-                let most = u64::try_from(slack.as_nanos()).unwrap().min(*after / 5 * 4);
+                let most = u64::try_from(slack.as_nanos()).unwrap().min(*after / 10 * 9);
                 assert!(now - *next <= most.max(MS) + MS, "{after}: {}", now - *next);
                 *next = *after + if *from == From::Entry { now } else { *next };
             }
