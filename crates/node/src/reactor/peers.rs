@@ -26,6 +26,7 @@ use crate::transport::wire::{self, Wire};
 use crate::transport::{self, Address, Key, Listener, Stream, Watch};
 use mio::event::Event;
 use mio::{Registry, Token};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder, Hello, Levels};
 use skein_model::{LogIndex, ReplicaId};
@@ -338,9 +339,16 @@ impl Peers {
         if !self.deaf {
             return;
         }
-        let unwatched =
-            |(serial, link): (&usize, &Link)| (link.watch == Watch::Ends).then_some(*serial);
-        for serial in self.links.iter().filter_map(unwatched).collect::<Vec<_>>() {
+        let unwatched = self.links.iter().filter(|(_, link)| link.watch == Watch::Ends);
+        let (serials, mut sockets): (Vec<usize>, Vec<PollFd<'_>>) = unwatched
+            .map(|(serial, link)| (*serial, PollFd::new(link.stream.as_fd(), PollFlags::POLLIN)))
+            .unzip();
+        // All are asked at once whether there is anything: mostly there is nothing.
+        let asked = poll(&mut sockets, PollTimeout::ZERO).is_ok();
+        let says = |socket: &PollFd<'_>| !asked || socket.any().unwrap_or(true);
+        let all = serials.into_iter().zip(&sockets);
+        let ready: Vec<usize> = all.filter(|(_, socket)| says(socket)).map(|one| one.0).collect();
+        for serial in ready {
             if !self.read(serial, false, now, events) {
                 self.drop_link(serial, now, events);
             }

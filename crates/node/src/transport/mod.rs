@@ -22,7 +22,7 @@ use mio::{Interest, Registry, Token};
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// A connection that came, and its host, if that can be another.
@@ -44,7 +44,7 @@ pub trait Listener: Debug + Send {
 }
 
 /// A connection. It never blocks.
-pub trait Stream: Read + Write + Debug + Send {
+pub trait Stream: AsFd + Read + Write + Debug + Send {
     /// Registers it with a poll, for reading and writing; what is written is sent at once.
     ///
     /// # Errors
