@@ -194,7 +194,13 @@ impl<E: Environment> Replica<E> {
     pub(super) fn peer_exit(&mut self, peer: ReplicaId, index: LogIndex, status: i32) {
         // One without a vote decides nothing for the others.
         if self.members.voters.contains(&peer) {
-            self.ends.exits.ended(peer, (index, status));
+            let end = (index, status);
+            let repeats = index > self.handed && self.ends.exits.of(peer) == Some(end);
+            if repeats && self.common_end().is_some_and(|common| common.end == end) {
+                // Its node is still there: it has not ended by that, and an upgrade may follow.
+                self.ends.common_since = None;
+            }
+            self.ends.exits.ended(peer, end);
             self.judge_exits();
         }
     }
@@ -244,6 +250,11 @@ impl<E: Environment> Replica<E> {
         (self.members.that_can_serve().collect(), 1)
     }
 
+    /// The end that a majority's servers share.
+    fn common_end(&self) -> Option<Common> {
+        self.ends.exits.common(|end| self.voices(end))
+    }
+
     /// The end of a replica's server, if nothing explains it yet.
     pub(super) fn end_of(&self, replica: ReplicaId) -> Option<End> {
         self.ends.exits.of(replica)
@@ -257,7 +268,7 @@ impl<E: Environment> Replica<E> {
     /// Ends the node, or restarts the server, when a majority's servers ended in the same way. Other
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
-        let common = self.ends.exits.common(|end| self.voices(end));
+        let common = self.common_end();
         let alone = || self.ended_again_alone().or_else(|| self.ended_for_all());
         let Some(common) = common.or_else(alone) else {
             self.ends.common_since = None;
