@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// How often a node looks at its own state, and tells the others when it has changed,
 pub const PULSE_EVERY: Duration = Duration::from_millis(100);
-/// and when it has not: twice in the time after which a connection counts as silent, and with each slow heartbeat.
+/// and when it has not: twice in the time after which a connection counts as silent, and with each slow heartbeat. While these are slow it looks as often.
 pub const PULSE_UNCHANGED_EVERY: Duration = Duration::from_millis(250);
 
 /// The name of the fault of a server that has ended and is not back.

@@ -35,7 +35,8 @@ pub(super) struct Health {
     pub spin: Spin,
     /// What its server's runtime said of the disk of the private layer, until the server is in step again.
     pub layer: Option<String>,
-    next: Duration,
+    /// When it is looked at next.
+    pub next: Duration,
     /// What the others were told last, and when.
     told: Option<((u64, bool), Duration)>,
     /// Peers that await the answer to their pulse: its stamp, and when it came.
@@ -141,7 +142,8 @@ impl<E: Environment> Replica<E> {
         if self.now < self.health.next {
             return;
         }
-        self.health.next = self.now + PULSE_EVERY;
+        let every = if self.is_slow() { PULSE_UNCHANGED_EVERY } else { PULSE_EVERY };
+        self.health.next = self.now + every;
         self.health.disk.beside(self.env.answering_since());
         self.watch_server();
         let unfit = self.unfit();

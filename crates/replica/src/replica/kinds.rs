@@ -51,8 +51,10 @@ impl<E: Environment> Replica<E> {
 
     /// Whether another replica whose server is in step is connected.
     pub(super) fn another_has_a_server(&self) -> bool {
-        let actives = self.members.actives();
-        self.env.connected().any(|id| actives.contains(&id) && self.pulse.is_in_step(id))
+        let is_active = |id: ReplicaId| {
+            self.members.kind_of(id) == Kind::Active && self.members.voters.contains(&id)
+        };
+        self.env.connected().any(|id| self.pulse.is_in_step(id) && is_active(id))
     }
 
     /// Why this replica has no server, by its kind.

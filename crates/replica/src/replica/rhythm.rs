@@ -88,6 +88,7 @@ impl<E: Environment> Replica<E> {
             self.rhythm.pace = pace;
             self.rhythm.since = self.now;
             self.next_tick = self.next_tick.min(self.now + self.tick_length());
+            self.health.next = self.now;
         }
         let timeout = Duration::from_millis(self.config.tuning.election_timeout_ms);
         let silence = timeout * pace.max(SILENT_TIMEOUTS);
