@@ -86,6 +86,12 @@ pub fn is_heartbeat_answer(bytes: &[u8]) -> bool {
     bytes.get(1).copied() == kind_to_wire(MessageType::MsgHeartbeatResponse)
 }
 
+/// Whether these bytes are a follower's answer to entries.
+#[must_use]
+pub fn is_acknowledgement(bytes: &[u8]) -> bool {
+    bytes.get(1).copied() == kind_to_wire(MessageType::MsgAppendResponse)
+}
+
 fn kind_from_wire(kind: u8) -> Option<MessageType> {
     Some(match kind {
         1 => MessageType::MsgAppend,

@@ -312,7 +312,6 @@ impl Plan {
         plan.tuning.idle_after_ms = one_of(&mut SimRng::new(seed.rotate_left(48)), &idle_after);
         let slack = one_of(&mut SimRng::new(seed.rotate_left(24)), &[0, 45, 45, 500]);
         plan.tuning.idle_slack_ms = slack;
-        plan.quick_servers = SimRng::new(seed.rotate_left(40)).chance(20);
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -339,7 +338,6 @@ impl Plan {
             think_us: 20_000,
             slow_readers: false,
             dawdlers: false,
-            quick_servers: false,
             finale: Finale::None,
             ..plan
         };

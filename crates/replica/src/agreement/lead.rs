@@ -44,6 +44,8 @@ pub struct Lead {
     /// Those of them that are not of the kind for which nobody waits.
     hurried: usize,
     last: LogIndex,
+    /// Everybody was asked to make it durable up to here, though nobody waits for the commit.
+    asked: LogIndex,
 }
 
 impl Lead {
@@ -59,6 +61,7 @@ impl Lead {
             in_flight_bytes: 0,
             hurried: 0,
             last: LogIndex(0),
+            asked: LogIndex(0),
         }
     }
 
@@ -150,6 +153,25 @@ impl Lead {
         unawaited.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
     }
 
+    /// As [`unawaited`](Self::unawaited), those of them that nobody was asked to make durable yet.
+    #[must_use]
+    pub fn unasked(&self) -> Option<(usize, LogIndex, Duration)> {
+        let new = |p: &&Proposal| p.awaited.is_none() && p.index > self.asked;
+        let unasked = self.in_flight.iter().rev().take_while(new);
+        unasked.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
+    }
+
+    /// Whether everybody was asked to make this entry durable.
+    #[must_use]
+    pub fn is_asked(&self, index: LogIndex) -> bool {
+        index <= self.asked
+    }
+
+    /// Everybody is asked to make all proposals durable.
+    pub const fn asked(&mut self) {
+        self.asked = self.last;
+    }
+
     /// Bytes proposed and not yet committed.
     #[must_use]
     pub const fn in_flight_bytes(&self) -> usize {
@@ -223,8 +245,14 @@ mod tests {
         assert_eq!((lead.oldest_awaited(), lead.in_flight_entries()), (Some(at(11)), 1));
         assert_eq!(lead.committed(LogIndex(11)), Some(at(11)), "not since their proposals");
         assert!(lead.is_settled());
+        lead.proposed(LogIndex(13), 10, true, at(13));
+        lead.asked();
+        lead.proposed(LogIndex(14), 10, true, at(14));
+        assert_eq!(lead.unawaited(), Some((3, LogIndex(12), at(12))), "nobody waits by that");
+        assert_eq!(lead.unasked(), Some((1, LogIndex(14), at(14))));
         lead.hurry(at(20));
+        assert_eq!(lead.unasked(), None);
         assert_eq!((lead.unawaited(), lead.oldest_awaited()), (None, Some(at(20))));
-        assert_eq!((lead.committed(LogIndex(12)), lead.in_flight_entries()), (Some(at(20)), 0));
+        assert_eq!((lead.committed(LogIndex(14)), lead.in_flight_entries()), (Some(at(20)), 0));
     }
 }

@@ -3,7 +3,7 @@
 //! An idle server has timers, often ten a second and more. The entry of a timer is sent to the followers at once, and the leader's server
 //! executes it; but as long as nothing of it can be seen from outside, nobody waits for its commit. So no replica syncs its disk for it alone. It is made durable together
 //! with the next entry that somebody waits for, or when the leader *hurries*: because the server has said something, because a command needs the commit,
-//! or because the oldest such entry is four seconds old.
+//! or because the oldest such entry is four seconds old. While heartbeats are slow, age alone makes nobody wait: the followers are asked with a heartbeat.
 //!
 //! The promise does not change: a follower acknowledges what is on its disk, and nothing leaves before the commit.
 //!
@@ -13,10 +13,14 @@
 use skein_model::EntryRef;
 use std::time::Duration;
 
-/// A leader hurries when an entry has waited for this long.
+/// An entry waits for this long.
 pub const LONGEST: Duration = Duration::from_secs(4);
 /// A follower syncs by itself when its leader has not asked for it by then.
 pub const LONGEST_UNASKED: Duration = Duration::from_millis(4500);
+/// A leader whose heartbeats are slow hurries when the commit has not come so much later,
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// and asks for it when so many wait.
+pub const MANY: usize = 40;
 /// A leader hurries when so many wait: the library sends a follower no more than 64 messages that it has not acknowledged.
 pub const MOST: usize = 48;
 /// The most entries that are not deferred after one whose execution said something.

@@ -41,12 +41,15 @@ impl<E: Environment> Replica<E> {
     pub(super) fn hear_peers(&mut self) -> Result<(), ReplicaError> {
         let mut events = std::mem::take(self.env.heard());
         let mut moved = false;
+        // Acknowledgements that nobody waits for.
+        let calm = self.is_slow() && self.lead.as_ref().is_some_and(Lead::is_settled);
         for event in events.drain(..) {
             if !matches!(event, PeerEvent::Frame(..)) {
                 moved = true;
                 self.is_waited_for();
             }
-            if !is_routine(&event) {
+            let routine = is_routine(&event) || calm && is_acknowledgement(&event);
+            if !routine {
                 self.stirred = self.now;
             }
             match event {
@@ -735,6 +738,10 @@ fn is_routine(event: &PeerEvent) -> bool {
         PeerEvent::Frame(_, kind, _) => [STATE, STATE_ANSWER, PULSE, HELD].contains(kind),
         PeerEvent::Joined(_) | PeerEvent::Lost(_) => false,
     }
+}
+
+fn is_acknowledgement(event: &PeerEvent) -> bool {
+    matches!(event, PeerEvent::Frame(_, frame::KIND_RAFT, bytes) if wire::is_acknowledgement(bytes))
 }
 
 pub(super) fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, ReplicaError> {

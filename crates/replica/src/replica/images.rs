@@ -9,7 +9,7 @@ mod trouble;
 use self::prepare::Preparing;
 use super::Replica;
 use super::scrub::Scrub;
-use crate::agreement::unhurried::LONGEST_UNASKED;
+use crate::agreement::unhurried::{LONGEST_UNASKED, PATIENCE};
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
@@ -43,7 +43,7 @@ const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The next image waits so long for the confirmation of the one before: twice as long as digests may that nobody waits for.
-const CONFIRMED_WITHIN: Duration = LONGEST_UNASKED.saturating_mul(2);
+const CONFIRMED_WITHIN: Duration = LONGEST_UNASKED.saturating_add(PATIENCE).saturating_mul(2);
 /// How often a server may fail to be restored from an image before that is given up.
 const MAX_TRIES: u32 = 2;
 
@@ -493,11 +493,11 @@ impl<E: Environment> Replica<E> {
 
     /// The servers may have been found equal since an image was taken.
     pub(super) fn confirm_image(&mut self) {
-        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(self.images.came));
+        let Some(came) = self.images.unconfirmed.as_ref().map(|_| self.images.came) else { return };
+        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(came));
         // Files wait for their edition: what counts at a start has one.
-        let editions = &self.upgrades.editions;
         let is_of_use = |image: &Image| {
-            image.state.ended.is_none() || editions.begun_on(image.index()).is_some()
+            image.state.ended.is_none() || self.upgrades.editions.begun_on(image.index()).is_some()
         };
         let confirmed = |image: &mut Image| (alone || image.index() <= agreed) && is_of_use(image);
         if let Some(image) = self.images.unconfirmed.take_if(confirmed) {

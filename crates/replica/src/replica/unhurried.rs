@@ -5,10 +5,13 @@
 //!           ... more of them ...
 //!           sync (index)         --> followers sync and acknowledge; the commit follows
 //! ```
+//!
+//! While the rhythm is slow ([`super::rhythm`]) that is told with a heartbeat, and the answers are heard when the leader wakes for something else.
 
+use super::agree::LATE;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
-use crate::agreement::unhurried::{LONGEST, LONGEST_UNASKED, MOST, is_unhurried};
+use crate::agreement::unhurried::{LONGEST, LONGEST_UNASKED, MANY, MOST, PATIENCE, is_unhurried};
 use crate::server::link::Beyond;
 use bytes::Bytes;
 use skein_log::frame::KIND_APP;
@@ -39,7 +42,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn may_wait_until(&self, persist: &Persist) -> Option<Duration> {
         let first = persist.entries.first()?.index;
         if let Some(lead) = &self.lead {
-            let (_, from, since) = lead.unawaited()?;
+            let (_, from, since) = lead.unasked()?;
             return (first >= from).then_some(since + LONGEST);
         }
         // A server that catches up needs them: it is in step when it has executed what was committed before it began.
@@ -98,23 +101,45 @@ impl<E: Environment> Replica<E> {
             self.tell_all(SYNC, &last.0.to_le_bytes());
         }
         let Some(lead) = &self.lead else { return };
-        let Some((count, _, since)) = lead.unawaited() else { return };
+        let Some((count, from, since)) = lead.unawaited() else { return };
+        let unasked = lead.unasked();
         let speaks = self.speaks_unheard();
         let ended = !self.slot.can_go_ahead() || self.standstill.is_some();
-        let old = count >= MOST || since + LONGEST <= self.now;
+        let waited_for = !self.is_slow() || lead.is_asked(from);
+        let old = waited_for && self.oldest_waits_until(from, since) <= self.now;
         if speaks {
             self.unhurried.spoke(count);
             self.is_waited_for();
         }
-        if speaks || ended || old {
+        if speaks || ended || old || count >= MOST {
             self.hurry();
+        } else if let Some((count, _, since)) = unasked
+            && self.is_slow()
+            && (count >= MANY || since + LONGEST <= self.now + LATE)
+        {
+            self.ask_for_syncs();
         }
+    }
+
+    /// While the rhythm is slow: all are made durable soon, and their commit is heard of when this node wakes for something else.
+    fn ask_for_syncs(&mut self) {
+        let Some(lead) = &mut self.lead else { return };
+        lead.asked();
+        let last = lead.last_proposed();
+        self.tell_all_routinely(SYNC, &last.0.to_le_bytes());
+        self.write_held();
+    }
+
+    /// Until when the commit of the oldest entry, of this time, is not waited for at all.
+    fn oldest_waits_until(&self, from: LogIndex, since: Duration) -> Duration {
+        let asked = self.lead.as_ref().is_some_and(|lead| lead.is_asked(from));
+        since + LONGEST + if asked { PATIENCE } else { Duration::ZERO }
     }
 
     /// When to do that at the latest, if ever.
     pub(super) fn unhurried_wake(&self) -> Option<Duration> {
-        let (_, _, since) = self.lead.as_ref().and_then(Lead::unawaited)?;
-        Some(since + LONGEST)
+        let (_, from, since) = self.lead.as_ref().and_then(Lead::unawaited)?;
+        Some(self.oldest_waits_until(from, since))
     }
 
     /// Hands leadership over: the other one must have all entries. False if this replica does not lead or `to` has no vote.
