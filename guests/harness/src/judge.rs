@@ -75,7 +75,10 @@ fn judge_schedule(
         && native != leader.stdout
     {
         let shortest = Subject { guest, images, schedule, how }.compare(1, count)?;
-        return Ok(Err(shortest.unwrap_or("differs in some runs only".into())));
+        return Ok(Err(match shortest {
+            Some(shortest) => shortest,
+            None => in_some_runs(guest, native, &leader.stdout)?,
+        }));
     }
     let role = Role::Follower(leader.account.log.clone());
     // Recording its operations has no visible effect.
@@ -101,6 +104,14 @@ fn judge_schedule(
         return Ok(Err(difference));
     }
     Ok(Ok(summary(&leader.account)))
+}
+
+/// Two runs differ, and others do not: where they part, and whose was not like another one.
+fn in_some_runs(guest: &Guest, on_linux: &[u8], under_skein: &[u8]) -> io::Result<String> {
+    let again = native(&guest.program, &guest.head.arguments())?.stdout;
+    let whose = if again == on_linux { "Skein's" } else { "Linux's" };
+    let parts = compare::text("standard output", ("native", on_linux), ("skein", under_skein));
+    Ok(format!("differs in some runs only, here {whose}: {}", parts.unwrap_or_default()))
 }
 
 /// The recorded events of a run are its entries, in order, and operations between them, which name what they are on.
