@@ -149,16 +149,19 @@ impl Lead {
     /// The number of newest entries for which nobody waits, and the first of them, with the time of its proposal.
     #[must_use]
     pub fn unawaited(&self) -> Option<(usize, LogIndex, Duration)> {
-        let unawaited = self.in_flight.iter().rev().take_while(|p| p.awaited.is_none());
-        unawaited.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
+        self.unawaited_after(LogIndex(0))
     }
 
     /// As [`unawaited`](Self::unawaited), those of them that nobody was asked to make durable yet.
     #[must_use]
     pub fn unasked(&self) -> Option<(usize, LogIndex, Duration)> {
-        let new = |p: &&Proposal| p.awaited.is_none() && p.index > self.asked;
-        let unasked = self.in_flight.iter().rev().take_while(new);
-        unasked.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
+        self.unawaited_after(self.asked)
+    }
+
+    fn unawaited_after(&self, after: LogIndex) -> Option<(usize, LogIndex, Duration)> {
+        let is_one = |p: &&Proposal| p.awaited.is_none() && p.index > after;
+        let those = self.in_flight.iter().rev().take_while(is_one);
+        those.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
     }
 
     /// Whether everybody was asked to make this entry durable.

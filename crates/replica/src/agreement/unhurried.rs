@@ -13,7 +13,7 @@
 use skein_model::EntryRef;
 use std::time::Duration;
 
-/// An entry waits for this long.
+/// Nobody is asked to make an entry durable for this long.
 pub const LONGEST: Duration = Duration::from_secs(4);
 /// A follower syncs by itself when its leader has not asked for it by then.
 pub const LONGEST_UNASKED: Duration = Duration::from_millis(4500);

@@ -41,7 +41,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn hear_peers(&mut self) -> Result<(), ReplicaError> {
         let mut events = std::mem::take(self.env.heard());
         let mut moved = false;
-        // Acknowledgements that nobody waits for.
+        // Nobody waits for acknowledgements.
         let calm = self.is_slow() && self.lead.as_ref().is_some_and(Lead::is_settled);
         for event in events.drain(..) {
             if !matches!(event, PeerEvent::Frame(..)) {
@@ -740,6 +740,7 @@ fn is_routine(event: &PeerEvent) -> bool {
     }
 }
 
+/// Whether a follower says that its log has entries, or lacks some.
 fn is_acknowledgement(event: &PeerEvent) -> bool {
     matches!(event, PeerEvent::Frame(_, frame::KIND_RAFT, bytes) if wire::is_acknowledgement(bytes))
 }

@@ -8,7 +8,7 @@ use crate::options::Finale;
 use crate::scripted::Scripted;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
-use skein_replica::agreement::unhurried::{LONGEST, PATIENCE};
+use skein_replica::agreement::unhurried::LONGEST_UNASKED;
 use skein_replica::config::Kind;
 use skein_replica::editions::Outcome;
 use skein_replica::error::ExitReason;
@@ -25,8 +25,8 @@ const QUIET_US: u64 = 800_000;
 const LOOKS: u32 = 6;
 /// Meanwhile timers that are due every tenth of a second or sooner are served within this,
 const LATE_TIMER_US: u64 = 600_000;
-/// on followers within this: their disks sync for silent timers now and then only, later by [`PATIENCE`] where a message is lost, and a second more.
-const LATE_ON_FOLLOWERS_US: u64 = (LONGEST.as_micros() + PATIENCE.as_micros()) as u64 + 1_000_000;
+/// on followers within this: their disks sync for silent timers now and then only, and a second more.
+const LATE_ON_FOLLOWERS_US: u64 = LONGEST_UNASKED.as_micros() as u64 + 1_000_000;
 /// All nodes learn of an end that all servers meet within this: they wait a second for each other.
 const ENDED_WITHIN_US: u64 = 10_000_000;
 /// The time for a client that asks for it.
