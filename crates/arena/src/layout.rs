@@ -277,6 +277,8 @@ pub struct Header {
     pub spared: Spared,
     /// What wakes a node that has closed its gate for news only.
     pub news: News,
+    /// Entries that the server may take by itself.
+    pub plan: crate::planned::Plan,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

@@ -27,6 +27,7 @@ pub mod list;
 pub mod map;
 pub mod parts;
 pub mod places;
+pub mod planned;
 pub mod pool;
 pub mod restore;
 pub mod ring;

@@ -35,6 +35,8 @@ pub struct Consumer {
     data: *const u8,
     capacity: usize,
     tail: u64,
+    /// Up to here the producer has said what there is, or has published it.
+    known: u64,
 }
 
 // SAFETY: a `Producer` is the only writer of its ring's head and free bytes, whichever thread holds it.
@@ -110,7 +112,7 @@ impl Consumer {
     pub unsafe fn new(positions: *const Positions, data: *const u8, capacity: usize) -> Self {
         // SAFETY: `positions` is valid by this function's contract.
         let tail = unsafe { &*positions }.tail.0.load(Ordering::Relaxed);
-        Self { positions, data, capacity, tail }
+        Self { positions, data, capacity, tail, known: tail }
     }
 
     fn positions(&self) -> &Positions {
@@ -125,7 +127,20 @@ impl Consumer {
     /// # Errors
     /// The producer's position is impossible.
     pub fn readable(&self) -> Result<&[u8], Damaged> {
-        let len = self.positions().head.0.load(Ordering::Acquire).wrapping_sub(self.tail);
+        let head = self.positions().head.0.load(Ordering::Acquire).max(self.known);
+        self.at_tail(head.wrapping_sub(self.tail))
+    }
+
+    /// The next `len` bytes, which the producer has not published, but has said to be there. To be released as those that are ready.
+    ///
+    /// # Errors
+    /// They are more than the ring has.
+    pub fn planned(&mut self, len: u64) -> Result<&[u8], Damaged> {
+        self.known = self.tail.saturating_add(len);
+        self.at_tail(len)
+    }
+
+    fn at_tail(&self, len: u64) -> Result<&[u8], Damaged> {
         if len > self.capacity as u64 {
             return Err(Damaged);
         }
@@ -146,6 +161,7 @@ impl Consumer {
     /// Continues where another process that shares this end, and does not use it now, has left off.
     pub fn catch_up(&mut self) {
         self.tail = self.positions().tail.0.load(Ordering::Relaxed);
+        self.known = self.tail;
     }
 
     /// Gives the first `len` bytes back to the producer. The caller then opens the producer's gate.

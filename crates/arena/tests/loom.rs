@@ -9,6 +9,7 @@ use loom::thread;
 use skein_arena::full;
 use skein_arena::gate::{Gate, News};
 use skein_arena::layout::{Line, Positions, state};
+use skein_arena::planned::{Plan, Step};
 use skein_arena::ring::{Consumer, Producer};
 
 /// A gate and what is published behind it.
@@ -58,7 +59,7 @@ fn no_news_are_lost() {
                     if says {
                         shared.news.say();
                     }
-                    shared.gate.open_for(|| shared.news.has_any(due))
+                    shared.gate.open_for(|| shared.news.has_any(due, None))
                 })
             };
             shared.news.expect(8);
@@ -96,6 +97,59 @@ fn who_waits_for_room_is_woken() {
             room || woken || !shared.gate.is_closed(),
             "the runtime waits for room that there is"
         );
+    });
+}
+
+const STEP: Step = Step { not_before_ns: 10, stamp_ns: 20, at_ns: 5, bytes: 8 };
+
+/// The node counts what the server has taken, and that was written before it was planned.
+#[test]
+fn a_planned_entry_is_taken_or_withdrawn() {
+    struct Shared {
+        plan: Plan,
+        entry: AtomicU64,
+    }
+    loom::model(|| {
+        let shared = Arc::new(Shared { plan: Plan::default(), entry: AtomicU64::new(0) });
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let taken = shared.plan.next(15).filter(|next| shared.plan.take(next, 15));
+                assert!(taken.is_none() || shared.entry.load(Ordering::Relaxed) == 1);
+                taken.is_some()
+            })
+        };
+        shared.entry.store(1, Ordering::Relaxed);
+        shared.plan.make(&[STEP], 30);
+        let counted = shared.plan.withdraw(1);
+        // The place is the node's again.
+        shared.entry.store(2, Ordering::Relaxed);
+        assert_eq!(counted, Some(usize::from(server.join().unwrap())));
+        assert!(counted == Some(0) || shared.plan.due_ns(0) == 15);
+    });
+}
+
+/// A server that sleeps, and has not seen the plan, is woken.
+#[test]
+fn a_plan_is_seen() {
+    struct Shared {
+        plan: Plan,
+        gate: Gate,
+    }
+    loom::model(|| {
+        let shared = Arc::new(Shared { plan: Plan::default(), gate: Gate::default() });
+        let node = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.plan.make(&[STEP], 30);
+                shared.plan.is_missed(&shared.gate, STEP.stamp_ns)
+            })
+        };
+        shared.gate.close();
+        let next = shared.plan.next(15);
+        shared.plan.await_next(next.as_ref());
+        let woken = node.join().unwrap();
+        assert!(next.is_some() || woken, "the server sleeps and nobody wakes it");
     });
 }
 

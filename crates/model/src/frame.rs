@@ -31,6 +31,22 @@ pub const NOT_WRITABLE: &str = "not writable: ";
 const _: () = assert!(MAX_DATAGRAM_BYTES <= MAX_SEND_BYTES);
 const _: () = assert!(SEND_WINDOW_BYTES.is_multiple_of(MAX_SEND_BYTES));
 
+/// The length of an entry's frame in the input ring.
+#[must_use]
+pub const fn entry_frame_bytes(entry: &[u8]) -> usize {
+    pad8(FRAME_HEADER_BYTES + entry.len())
+}
+
+/// Writes the frame of an entry, for the input ring.
+pub fn put_entry_frame(space: &mut [u8], index: LogIndex, entry: &[u8]) {
+    let (header, rest) = space.split_at_mut(FRAME_HEADER_BYTES);
+    header.fill(0);
+    header[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
+    header[8..].copy_from_slice(&index.0.to_le_bytes());
+    rest[..entry.len()].copy_from_slice(entry);
+    rest[entry.len()..].fill(0);
+}
+
 /// An action of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutFrame<'a> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::{Arena, Sizes};
-use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::frame::{FRAME_HEADER_BYTES, entry_frame_bytes, put_entry_frame};
 use skein_model::pad8;
 use skein_model::{ConnId, EntryBuilder, EntryRef, OutFrame, Record, SockAddr, Term, WallNs};
 use skein_replica::gateway::{Gateway, Limits, Socket};
@@ -104,16 +104,14 @@ fn admission(rounds: u32) {
         builder.push(Record::Data { conn, bytes: &REQUEST });
     }
     let bytes = builder.finish(WallNs(1), Term(1));
-    let framed = pad8(FRAME_HEADER_BYTES + bytes.len());
+    let framed = entry_frame_bytes(&bytes);
     let mut read = 0;
     for _ in 0..rounds {
         let parsed = EntryRef::parse(&bytes).expect("whole");
         let index = feed.next();
         assert_eq!(feed.step(index, Some(&parsed)), Step::Give);
         let room = producer.reserve(framed).expect("undamaged").expect("room");
-        room[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        room[8..16].copy_from_slice(&index.0.to_le_bytes());
-        room[FRAME_HEADER_BYTES..][..bytes.len()].copy_from_slice(&bytes);
+        put_entry_frame(room, index, &bytes);
         producer.publish(framed);
         black_box(arena.header().server_gate.open());
         feed.gave(index);

@@ -80,6 +80,27 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     };
 }
 
+/// As [`futex_wait`], for so long at most.
+pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, ns: u64) {
+    let op = libc::FUTEX_WAIT;
+    let time = libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    };
+    let (word, time) = (core::ptr::from_ref(word) as usize, &raw const time as usize);
+    // SAFETY: both are valid; as in `futex_wait`.
+    unsafe { raw(libc::SYS_futex, args([word, op as usize, value as usize, time])) };
+}
+
+/// `CLOCK_BOOTTIME`.
+pub fn boot_time_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let at = &raw mut time as usize;
+    // SAFETY: writes a `timespec` into `time`.
+    unsafe { raw(libc::SYS_clock_gettime, args([libc::CLOCK_BOOTTIME as usize, at])) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Wakes all sleepers on `word`.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let op = libc::FUTEX_WAKE;

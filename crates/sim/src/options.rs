@@ -50,11 +50,24 @@ pub enum Scenario {
     Damaged(Damage),
     /// All servers but the leader's are slower than clients ask.
     SlowFollowers,
-    /// Without faults: in the end nobody asks for twenty seconds, and the server's timer is due ten times a second. It says something this many expirations after
-    /// the last time; 0: never. Or the server has none.
-    Idle(Option<u64>),
+    /// Without faults: in the end nobody asks for twenty seconds, and the server has this timer, or none.
+    Idle(Option<Timer>),
     /// So it is with a server whose timer says nothing, and meanwhile a follower's node is started again.
     Returns,
+}
+
+/// A timer of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timer {
+    /// It is due so long after its last entry, in ms,
+    pub every_ms: u64,
+    /// and says something this many expirations after the last time; 0: never.
+    pub speaks: u64,
+}
+
+impl Timer {
+    /// Due ten times a second, it says nothing.
+    pub const TENTH: Self = Self { every_ms: 100, speaks: 0 };
 }
 
 /// A replica.
@@ -296,6 +309,17 @@ fn one_of<T: Copy>(rng: &mut SimRng, choices: &[T]) -> T {
 }
 
 impl Plan {
+    /// Nobody asks for long times, in which the server takes the entries of its timer by itself.
+    fn often_idle(&mut self) {
+        self.timer_ns = 50_000_000;
+        self.timer_speaks *= 10;
+        (self.tuning.idle_after_ms, self.tuning.idle_slack_ms) = (20, 45);
+        self.tuning.execute_ahead = true;
+        (self.clients, self.keys, self.quiet) = (2, 1, 20);
+        (self.fault_every_us, self.faults_until_us) = (1_000_000, 12_000_000);
+        (self.works, self.calls, self.datagrams_us) = (false, false, 0);
+    }
+
     pub(crate) fn new(seed: u64, rng: &mut SimRng, options: &Options) -> Self {
         let mut plan = Self::random(rng, options);
         if options.broken.is_none() && options.scenario == Scenario::Random {
@@ -312,6 +336,12 @@ impl Plan {
         plan.tuning.idle_after_ms = one_of(&mut SimRng::new(seed.rotate_left(48)), &idle_after);
         let slack = one_of(&mut SimRng::new(seed.rotate_left(24)), &[0, 45, 45, 500]);
         plan.tuning.idle_slack_ms = slack;
+        if options.scenario == Scenario::Random
+            && options.broken.is_none()
+            && SimRng::new(seed.rotate_left(40)).chance(12)
+        {
+            plan.often_idle();
+        }
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -360,14 +390,14 @@ impl Plan {
                 plan.tuning.max_in_flight_entries = 64;
             }
             Scenario::Idle(_) | Scenario::Returns => {
-                let speaks = match options.scenario {
-                    Scenario::Idle(speaks) => speaks,
-                    _ => Some(0),
+                let timer = match options.scenario {
+                    Scenario::Idle(timer) => timer,
+                    _ => Some(Timer::TENTH),
                 };
                 plan.durability = Durability::Fsync;
                 plan.tuning.execute_ahead = true;
-                plan.timer_ns = speaks.map_or(0, |_| 100_000_000);
-                plan.timer_speaks = speaks.unwrap_or_default();
+                plan.timer_ns = timer.map_or(0, |timer| timer.every_ms * 1_000_000);
+                plan.timer_speaks = timer.map_or(0, |timer| timer.speaks);
                 (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
                 plan.quick_servers = seed % 2 == 1;
                 (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);

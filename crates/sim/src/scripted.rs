@@ -5,6 +5,7 @@
 
 use crate::server::{Cause, RegisterServer};
 use skein_arena::layout::state;
+use skein_arena::planned::Next;
 use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::pad8;
@@ -12,6 +13,7 @@ use skein_model::{EntryRef, LogIndex, OutFrame};
 use skein_replica::server::Link;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// See the [module](self).
 pub struct Scripted {
@@ -57,6 +59,10 @@ pub struct Ran {
     pub more: bool,
     /// It has ended with this status.
     pub ended: Option<i32>,
+    /// So many entries were planned ones.
+    pub planned: usize,
+    /// It sleeps until then, by the steady clock: it may take a planned entry.
+    pub until: Option<Duration>,
 }
 
 impl Scripted {
@@ -69,6 +75,7 @@ impl Scripted {
         // Some runtimes are from before.
         if !link.generation.is_multiple_of(4) {
             arena.header().news.know();
+            arena.header().plan.know();
         }
         Self {
             input,
@@ -107,19 +114,26 @@ impl Scripted {
         !self.arena.header().server_gate.is_closed()
     }
 
-    /// Lets it execute up to `entries`; it is interrupted after `frames` of its output.
-    pub fn run(&mut self, entries: usize, mut frames: usize) -> Ran {
+    /// It wakes by itself.
+    pub fn rouse(&self) {
+        self.arena.header().server_gate.reopen();
+    }
+
+    /// Lets it execute up to `entries`, when the steady clock shows `now`; it is interrupted after `frames` of its output.
+    pub fn run(&mut self, now: Duration, entries: usize, mut frames: usize) -> Ran {
         let mut ran = Ran::default();
         for _ in 0..entries {
             match self.say(&mut frames) {
                 Said::All => {}
                 Said::Full => return self.wait_for_room(ran),
-                Said::Part => return Ran { wakes: self.wakes(), more: true, ended: None },
+                Said::Part => return Ran { wakes: self.wakes(), more: true, ..ran },
             }
             if self.program.ended.is_some() {
                 break;
             }
-            let Some((index, payload)) = self.next() else { break };
+            let planned = self.take_planned(now);
+            let Some((index, payload)) = self.next(planned) else { break };
+            ran.planned += usize::from(planned.is_some());
             if let Some(index) = self.continues.take() {
                 self.is_restored(index);
                 continue;
@@ -137,11 +151,11 @@ impl Scripted {
         match self.say(&mut frames) {
             Said::All => {}
             Said::Full => return self.wait_for_room(ran),
-            Said::Part => return Ran { wakes: self.wakes(), more: true, ended: None },
+            Said::Part => return Ran { wakes: self.wakes(), more: true, ..ran },
         }
         if let Some(status) = self.program.ended {
             self.arena.header().server_state.store(state::ENDED, Ordering::Release);
-            return Ran { wakes: self.wakes(), more: false, ended: Some(status) };
+            return Ran { wakes: self.wakes(), ended: Some(status), ..ran };
         }
         if !self.input.is_empty().expect("the node keeps the ring whole") {
             ran.more = true;
@@ -157,12 +171,36 @@ impl Scripted {
             self.arena.header().server_gate.reopen();
             ran.more = true;
         }
+        let planned = self.planned();
+        self.arena.header().plan.await_next(planned.as_ref());
+        ran.until = planned.map(|next| Duration::from_nanos(next.step.at_ns));
         ran.wakes = self.wakes();
         ran
     }
 
-    fn next(&mut self) -> Option<(LogIndex, Vec<u8>)> {
-        let ring = self.input.readable().expect("the node keeps the ring whole");
+    /// The entry that it may take by itself when its time has come.
+    fn planned(&self) -> Option<Next> {
+        let h = self.arena.header();
+        let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
+        h.plan.next(h.deadline_ns.load(Ordering::Relaxed)).filter(|_| waits)
+    }
+
+    /// Takes it, if the time has come, and nothing else is there; answers its length in the ring.
+    fn take_planned(&self, now: Duration) -> Option<u64> {
+        let is_empty = self.input.is_empty().expect("the node keeps the ring whole");
+        let next = self.planned().filter(|_| is_empty)?;
+        let h = self.arena.header();
+        let due_ns = h.deadline_ns.load(Ordering::Relaxed);
+        let takes = Duration::from_nanos(next.step.at_ns) <= now && h.plan.take(&next, due_ns);
+        takes.then_some(next.step.bytes)
+    }
+
+    fn next(&mut self, planned: Option<u64>) -> Option<(LogIndex, Vec<u8>)> {
+        let ring = match planned {
+            Some(bytes) => self.input.planned(bytes),
+            None => self.input.readable(),
+        };
+        let ring = ring.expect("the node keeps the ring whole");
         let head = ring.get(..FRAME_HEADER_BYTES)?;
         let len = u32::from_le_bytes(head[..4].try_into().expect("4 bytes")) as usize;
         let index = LogIndex(u64::from_le_bytes(head[8..].try_into().expect("8 bytes")));
@@ -228,7 +266,7 @@ impl Scripted {
         let h = self.arena.header();
         h.node_gate.open_for(|| {
             h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
-                || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed))
+                || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed), h.plan.not_before_ns())
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints its events.
 
-use skein_sim::options::Scenario;
+use skein_sim::options::{Scenario, Timer};
 use skein_sim::{Break, Failure, Options, Report, run};
 use std::sync::{
     Mutex,
@@ -86,6 +86,7 @@ fn no_seed_breaks_a_promise() {
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
     let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
     let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
+    let planned = sum(|r| r.planned);
     let (rebuilds, effects) = (sum(|r| r.rebuilds), sum(|r| r.effects));
     let (images, fetched) = (sum(|r| r.images), sum(|r| r.fetched));
     let (restores, forgot) = (sum(|r| r.restores), sum(|r| r.forgot));
@@ -93,12 +94,13 @@ fn no_seed_breaks_a_promise() {
     let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
     let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {changes} changes of members, {mended} of {flips} servers that differed in memory alone were found, {hours:.2} simulated hours, served again after {slowest} ms at most"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {changes} changes of members, {mended} of {flips} servers that differed in memory alone were found, {planned} entries taken by servers themselves, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // The run was meaningful: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
     assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
+    assert!(planned > reports.len(), "servers take entries by themselves: {planned}");
     assert!(effects > 100 * reports.len(), "servers print, connect and send datagrams");
     assert!(
         images > 5 * reports.len() && restores * 10 > reports.len(),
@@ -120,33 +122,44 @@ fn a_seed_is_a_whole_history() {
 /// Simulated time: messages take up to a millisecond each, and so do syncs.
 #[test]
 fn an_idle_cluster_rests_and_a_timer_that_says_something_is_heard_at_once() {
-    let timers = [None, Some(0), Some(1), Some(10)];
-    for (seed, timer) in (0..40).flat_map(|seed| timers.map(|timer| (seed, timer))) {
+    let timer = |every_ms, speaks| Some(Timer { every_ms, speaks });
+    let timers = [0, 1, 10].map(|speaks| [timer(100, speaks), timer(50, speaks)]);
+    let timers = || [None].into_iter().chain(timers.into_iter().flatten());
+    for (seed, timer) in (0..40).flat_map(|seed| timers().map(move |timer| (seed, timer))) {
         let options = Options { scenario: Scenario::Idle(timer), ..Options::default() };
-        let speaks = timer.unwrap_or_default();
+        let Timer { every_ms, speaks } = timer.unwrap_or(Timer::TENTH);
         let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
         let (syncs, seconds) = (report.idle_syncs, report.idle_us / 1_000_000);
         assert!(seconds >= 10, "seed {seed}: {report:?}");
+        let due = 1000 / every_ms;
         // One more where the time ends.
-        let most = if speaks == 1 { 12 * seconds } else { seconds + 1 };
-        assert!(syncs <= most, "seed {seed}, {speaks}: {syncs} syncs in {seconds} s");
-        // The timer is due a tenth of a second after its last entry. Silent ones have slack. Digests come, too.
+        let most = match speaks {
+            1 => due * 12 / 10 * seconds,
+            0 => seconds + 1,
+            _ => due.div_ceil(speaks) * (seconds + 1),
+        };
+        assert!(syncs <= most, "seed {seed}, {timer:?}: {syncs} syncs in {seconds} s");
+        // The timer is due that long after its last entry. Silent ones have slack. Digests come, too.
         let entries = report.idle_entries;
-        let (least, most) = match timer {
-            None => (0, 2),
-            Some(0) => (6 * seconds, 9 * seconds - 1),
-            Some(_) => (9 * seconds, 12 * seconds),
+        let (least, most) = match (timer, speaks) {
+            (None, _) => (0, 2),
+            (_, 0) => (1000 / (every_ms + 45) * seconds, due * 9 / 10 * seconds - 1),
+            (_, _) => (due * 9 / 10 * seconds, due * 12 / 10 * seconds),
         };
         let timers = format!("seed {seed}, {timer:?}: {entries} entries in {seconds} s");
         assert!((least..=most).contains(&entries), "{timers}");
         // Timers and few heartbeats wake them, and little else.
         let wakes = report.idle_wakes / seconds;
         assert!(speaks > 0 || wakes <= 30, "seed {seed}: a node wakes {wakes} times a second");
-        assert_eq!(report.idle_leaders, 0, "seed {seed}, {speaks}");
+        // Of the shorter ones, every second one is the server's own.
+        let planned = report.planned as u64 / seconds;
+        let least = if every_ms > 50 || speaks > 0 { 0 } else { 5 };
+        assert!(planned >= least, "{timers}, {planned} a second planned");
+        assert_eq!(report.idle_leaders, 0, "seed {seed}, {timer:?}");
         let heard_ms = report.idle_heard_us / 1000;
         assert!(heard_ms <= 155, "seed {seed}, {timer:?}: heard after {heard_ms} ms");
-        assert_eq!(report.said_after_us > 0, speaks > 0, "seed {seed}, {speaks}");
-        assert!(report.said_after_us < 20_000, "seed {seed}, {speaks}: {report:?}");
+        assert_eq!(report.said_after_us > 0, speaks > 0, "seed {seed}, {timer:?}");
+        assert!(report.said_after_us < 20_000, "seed {seed}, {timer:?}: {report:?}");
     }
 }
 

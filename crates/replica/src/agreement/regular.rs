@@ -185,6 +185,12 @@ impl Regular {
         self.stray.push_back((due_ns, stamp_ns));
     }
 
+    /// The timer that is expected next is given an entry with this stamp.
+    pub fn comes(&mut self, stamp_ns: u64) {
+        let due_ns = self.expected().map(|expected| expected.not_before_ns + PRECISION_NS);
+        self.fired(due_ns.unwrap_or(stamp_ns), stamp_ns);
+    }
+
     /// The entry that the one due now follows after the same time as it followed another one: its number among those, and that time.
     fn third(&self, due_ns: u64) -> Option<(usize, u64)> {
         let before = |n: usize, after_ns: u64| {

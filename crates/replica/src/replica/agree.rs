@@ -247,7 +247,7 @@ impl<E: Environment> Replica<E> {
         self.offer(bytes)
     }
 
-    fn offer(&mut self, bytes: Bytes) -> Option<LogIndex> {
+    pub(super) fn offer(&mut self, bytes: Bytes) -> Option<LogIndex> {
         let len = bytes.len();
         let before = self.lead.as_ref().map(Lead::last_proposed);
         match self.consensus.propose(bytes.clone()) {
@@ -516,8 +516,8 @@ impl<E: Environment> Replica<E> {
         let Some(server) = self.slot.link_mut() else { return false };
         match server.push(index, payload) {
             Ok(done) => {
-                if done && self.lead.is_some() {
-                    self.compare.held.push_back((index, self.now));
+                if done {
+                    self.handed_in(index);
                 }
                 done
             }
@@ -525,6 +525,13 @@ impl<E: Environment> Replica<E> {
                 self.server_broke(&broken);
                 false
             }
+        }
+    }
+
+    /// The server has this entry.
+    pub(super) fn handed_in(&mut self, index: LogIndex) {
+        if self.lead.is_some() {
+            self.compare.held.push_back((index, self.now));
         }
     }
 

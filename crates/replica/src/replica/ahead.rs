@@ -18,36 +18,49 @@ impl<E: Environment> Replica<E> {
         before: Option<LogIndex>,
         payload: &Bytes,
     ) -> bool {
-        let has_all_before = before.is_some_and(|before| {
-            self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
-        });
-        if self.mode.execution(true).from == Stage::Committed
-            || self.agrees_alone
-            || !has_all_before
-            || !self.serves()
-            || self.members.connected + 1 < majority(self.replicas)
-            || !self.slot.can_go_ahead()
-            || self.is_held_before(index)
-        {
-            return false;
-        }
-        let entry = EntryRef::parsed(payload);
+        let may = self.may_go_ahead(index, before);
         let Some(server) = self.slot.link_mut() else { return false };
         let behind = server.feed.given();
-        server.feed.skip_to(index);
-        let past = match server.feed.step(index, Some(&entry)) {
-            Step::Give => self.hand_in(index, payload),
-            Step::Skip => {
-                self.pass_digests(index, &entry);
-                true
-            }
-            Step::NotNow => false,
+        let past = if server.has_taken(index) {
+            self.handed_in(index);
+            true
+        } else {
+            may && self.hand_in_next(index, payload)
         };
         if past && let Some(server) = self.slot.link_mut() {
             server.ahead.went(index, self.consensus.term(), behind);
             self.metrics.entries_ahead.inc();
         }
         past
+    }
+
+    /// Gives it the entry at `index`, which it gets next if it is for servers.
+    fn hand_in_next(&mut self, index: LogIndex, payload: &Bytes) -> bool {
+        let entry = EntryRef::parsed(payload);
+        let Some(server) = self.slot.link_mut() else { return false };
+        server.feed.skip_to(index);
+        match server.feed.step(index, Some(&entry)) {
+            Step::Give => self.hand_in(index, payload),
+            Step::Skip => {
+                self.pass_digests(index, &entry);
+                true
+            }
+            Step::NotNow => false,
+        }
+    }
+
+    /// Whether the server may get the next proposal, which follows the one at `before`.
+    pub(super) fn may_go_ahead(&self, index: LogIndex, before: Option<LogIndex>) -> bool {
+        let has_all_before = before.is_some_and(|before| {
+            self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
+        });
+        has_all_before
+            && self.mode.execution(true).from != Stage::Committed
+            && !self.agrees_alone
+            && self.serves()
+            && self.members.connected + 1 >= majority(self.replicas)
+            && self.slot.can_go_ahead()
+            && !self.is_held_before(index)
     }
 
     /// Whether the server was past a committed entry before its commit.
@@ -77,7 +90,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// The server executed entries that were not committed, when this replica led: it is rebuilt from the log.
-    fn went_astray(&mut self, lost: Lost) {
+    pub(super) fn went_astray(&mut self, lost: Lost) {
         tracing::warn!(
             event = "went_astray",
             index = lost.0.0,

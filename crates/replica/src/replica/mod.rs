@@ -32,6 +32,7 @@ mod levels;
 mod lifecycle;
 pub mod members;
 mod outgoing;
+mod planned;
 mod pulse;
 mod repair;
 mod rhythm;
@@ -42,6 +43,7 @@ pub mod shared_core;
 mod snapshot;
 mod spin;
 mod standstill;
+mod ticks;
 mod unhurried;
 pub mod upgrade;
 
@@ -85,11 +87,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use upgrade::Upgrades;
 
-/// A turn that begins late counts no more ticks than this and one: the others' silence is known only while this thread runs. Otherwise a thread that waited for a busy
-/// machine's processor would take its own pause for theirs.
-const MAX_TICKS: u32 = 2;
-/// A rest lasts no longer than this and one: two heartbeats, so a follower that hears its leader is woken by nothing else. All of them count if it ends in time.
-const REST_TICKS: u32 = 5;
 /// While the server runs, its output is fetched at least this often.
 const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
@@ -452,6 +449,7 @@ impl<E: Environment> Replica<E> {
     pub fn awake(&mut self) {
         self.reopen_gate();
         self.read_clock();
+        self.settle_plan();
     }
 
     /// One turn; see the [module](self).
@@ -538,65 +536,6 @@ impl<E: Environment> Replica<E> {
         if let Some(server) = self.server() {
             server.reopen_gate();
         }
-    }
-
-    fn read_clock(&mut self) {
-        let before = self.now;
-        self.now = self.env.elapsed();
-        // Stopped and continued: this node's view of its leadership may be outdated.
-        let until = std::mem::replace(&mut self.rested_until, self.now);
-        let gap = self.now.saturating_sub(before.max(until));
-        if gap > Duration::from_millis(self.config.tuning.election_timeout_ms) && self.replicas > 1
-        {
-            tracing::warn!(
-                event = "gap",
-                gap_ms = gap.as_millis() as u64,
-                why = "the node did not run"
-            );
-            self.hearing = Some(BTreeSet::new());
-            self.next_tick = self.now + TICK;
-        }
-    }
-
-    /// Counts the ticks that passed during the rest, up to the one that may have an effect: what peers said meanwhile was said later.
-    fn count_ticks(&mut self) {
-        self.ticked = !self.members.alone && self.next_tick <= self.now;
-        if !self.ticked {
-            return;
-        }
-        let tick = self.tick_length();
-        let late = self.now >= self.ticks_until + tick;
-        let most = if late { MAX_TICKS } else { REST_TICKS };
-        self.next_tick = self.next_tick.max(self.now.saturating_sub(most * tick));
-        for _ in 1..self.consensus.ticks_left() {
-            if self.next_tick > self.now {
-                break;
-            }
-            self.next_tick += tick;
-            self.consensus.tick();
-        }
-    }
-
-    fn tick(&mut self) {
-        if !self.ticked {
-            if self.members.alone {
-                self.consensus.raise_level();
-            }
-            return;
-        }
-        self.tend_health();
-        self.tell_target();
-        self.beat();
-        self.answer_states();
-        while self.next_tick <= self.now {
-            self.next_tick += self.tick_length();
-            self.consensus.tick();
-        }
-    }
-
-    /// When the next tick that may have an effect is due, or the first of as many as one turn counts.
-    fn tick_wake(&self) -> Duration {
-        self.next_tick + (self.consensus.ticks_left() - 1).min(REST_TICKS) * self.tick_length()
     }
 
     /// Handles a result or a request.
@@ -704,12 +643,12 @@ impl<E: Environment> Replica<E> {
         rest.at(self.deferred_sync.due(self.oldest_awaited()));
         rest.at(self.unhurried_wake());
         // A follower's server need not wake it: no client waits for its output.
-        // Nor a leader's whose output cannot leave before a commit, which wakes the node itself, unless nobody waits for that commit yet.
+        // Nor a leader's whose output cannot leave before a commit, which wakes the node itself, unless nobody waits for that commit yet, or it takes its timers' entries by itself.
         let leads = self.lead.is_some();
         let expected = self.expected_timer();
         if let Some(server) = self.server()
             && leads
-            && (server.owes() || self.asks_more() || self.server_is_beyond())
+            && (server.owes() || self.asks_more() || self.server_is_beyond() || expected.is_some())
         {
             match expected {
                 Some(awaited) => server.close_gate_until(awaited.expected.not_before_ns),
@@ -738,7 +677,7 @@ impl<E: Environment> Replica<E> {
             }
         }
         if let Some(awaited) = expected {
-            rest.at(Some(awaited.by));
+            rest.at(Some(self.plan_timers(awaited)));
         } else if self.server_is_busy() && (leads || !self.is_slow() || !self.slot.is_in_step()) {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
             rest.at(Some(look));

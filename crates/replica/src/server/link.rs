@@ -19,7 +19,7 @@ use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::{Arena, Consumer, Producer, asks, full};
 use skein_model::entry;
 use skein_model::fact::are_facts;
-use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::frame::{FRAME_HEADER_BYTES, entry_frame_bytes, put_entry_frame};
 use skein_model::pad8;
 use skein_model::{EntryRef, LogIndex, OutFrame, SockAddr, Term, WallNs};
 use std::cell::Cell;
@@ -30,6 +30,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+mod planned;
+pub use planned::Planned;
 
 /// Impossible data of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +120,7 @@ pub struct Link {
     paths: BTreeSet<Vec<u8>>,
     /// What it is started as.
     pub edition: Arc<Edition>,
+    plans: planned::Plans,
 }
 
 impl Link {
@@ -192,6 +196,7 @@ impl Link {
             wall: WallNs(0),
             paths: BTreeSet::new(),
             edition: Arc::default(),
+            plans: planned::Plans::default(),
         })
     }
 
@@ -360,13 +365,9 @@ impl Link {
     }
 
     fn put(&mut self, index: LogIndex, entry: &[u8]) -> Result<bool, Broken> {
-        let whole = pad8(FRAME_HEADER_BYTES + entry.len());
+        let whole = entry_frame_bytes(entry);
         let Some(space) = self.input.reserve(whole).map_err(Broken::new)? else { return Ok(false) };
-        space[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
-        space[4..8].fill(0);
-        space[8..16].copy_from_slice(&index.0.to_le_bytes());
-        space[FRAME_HEADER_BYTES..][..entry.len()].copy_from_slice(entry);
-        space[FRAME_HEADER_BYTES + entry.len()..].fill(0);
+        put_entry_frame(space, index, entry);
         self.input.publish(whole);
         self.unseen = true;
         Ok(true)

@@ -75,6 +75,11 @@ impl VirtualTime {
         }
     }
 
+    /// An entry has this stamp, which was planned.
+    pub fn took(&mut self, stamp: WallNs) {
+        self.last = self.last.max(stamp);
+    }
+
     /// The newest stamp.
     #[must_use]
     pub const fn last(&self) -> WallNs {

@@ -6,11 +6,13 @@
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::local::header;
+use crate::sys;
 use crate::turn::above::above;
 use crate::turn::{self, carrier, output, trace};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
+use skein_arena::planned::Next;
 use skein_arena::ring::Consumer;
 use skein_model::entry::{EntryRef, Record};
 use skein_model::frame::FRAME_HEADER_BYTES;
@@ -53,6 +55,7 @@ pub fn wait(k: &Kernel, why: Wait) {
     }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
+    let mut planned = None;
     if empty(input) {
         let h = header();
         h.deadline_ns.store(k.timers.next_deadline(), Ordering::Relaxed);
@@ -64,21 +67,24 @@ pub fn wait(k: &Kernel, why: Wait) {
             state::QUIESCENT
         };
         h.server_state.store(state, Ordering::Release);
-        while empty(input) {
+        while empty(input) && planned.is_none() {
             if carrier::hold(sleep, core::ptr::from_ref(input) as usize) {
                 input.catch_up();
                 output::catch_up();
                 above().restored(k);
+            } else if empty(input) {
+                planned = take_planned();
             }
         }
         h.server_state.store(state::RUNNING, Ordering::Release);
     }
-    let used = {
-        let ready = match input.readable() {
-            Ok(ready) => ready,
-            Err(damaged) => refuse!("{damaged}"),
-        };
-        admit_first(k, ready)
+    let ready = match planned {
+        Some(bytes) => input.planned(bytes),
+        None => input.readable(),
+    };
+    let used = match ready {
+        Ok(ready) => admit_first(k, ready),
+        Err(damaged) => refuse!("{damaged}"),
     };
     input.release(used);
     // The node may wait for room. It checks for room whenever it has something to write, so a wake-up is needed only when it sleeps with a backlog.
@@ -88,7 +94,26 @@ pub fn wait(k: &Kernel, why: Wait) {
 extern "C" fn sleep(input: usize) {
     // SAFETY: `wait`'s, which waits for this.
     let input = unsafe { &*(input as *const Consumer) };
-    turn::sleep_at_gate(|| empty(input));
+    turn::sleep_at_gate(|| empty(input), next_planned);
+}
+
+/// The entry that the server, which waits, may take by itself when its time has come.
+fn next_planned() -> Option<Next> {
+    let h = header();
+    let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
+    h.plan.next(h.deadline_ns.load(Ordering::Relaxed)).filter(|_| waits)
+}
+
+/// Until it may be taken, ns.
+pub fn time_left(next: &Next) -> u64 {
+    next.step.at_ns.saturating_sub(sys::boot_time_ns())
+}
+
+/// Takes such an entry; answers its length in the ring.
+fn take_planned() -> Option<u64> {
+    let next = next_planned().filter(|next| time_left(next) == 0)?;
+    let h = header();
+    h.plan.take(&next, h.deadline_ns.load(Ordering::Relaxed)).then_some(next.step.bytes)
 }
 
 fn empty(input: &Consumer) -> bool {

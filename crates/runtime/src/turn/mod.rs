@@ -31,6 +31,7 @@ use above::above;
 use admit::Wait;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
+use skein_arena::planned::Next as Planned;
 use skein_arena::pool::Handle;
 use skein_libos::process::ProcessHandle;
 use skein_libos::thread::{Life, Wake};
@@ -373,8 +374,8 @@ fn is_copy_wanted() -> bool {
     header().stand_ins.wanted.load(Ordering::Relaxed) != 0
 }
 
-/// Sleeps until the node opens the server's gate, if `blocked` still says so after the gate was closed.
-pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
+/// Sleeps until the node opens the server's gate, or that entry may be taken, if `blocked` still says so after the gate was closed.
+pub fn sleep_at_gate(blocked: impl Fn() -> bool, planned: impl Fn() -> Option<Planned>) {
     let gate = &header().server_gate;
     output::wake_node_for_news();
     gate.close();
@@ -385,7 +386,15 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
         if is_copy_wanted() {
             above().copy_memory(k, true);
         }
-        sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
+        let next = planned();
+        header().plan.await_next(next.as_ref());
+        match next {
+            None => sys::futex_wait(gate.word(), skein_arena::gate::CLOSED),
+            Some(next) => match admit::time_left(&next) {
+                0 => break,
+                left => sys::futex_wait_for(gate.word(), skein_arena::gate::CLOSED, left),
+            },
+        }
         above().tell_of_signals();
     }
     gate.reopen();

@@ -26,6 +26,7 @@ static OUT: Out = Out(RefCell::new(None));
 pub fn install(producer: Producer) {
     *OUT.0.borrow_mut() = Some(producer);
     header().news.know();
+    header().plan.know();
     fatal::give_teller(tell);
 }
 
@@ -114,7 +115,7 @@ fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
             }
         }
         let before = full::say(&header().server_state);
-        turn::sleep_at_gate(|| !matches!(out.free(), Ok(free) if free >= whole));
+        turn::sleep_at_gate(|| !matches!(out.free(), Ok(free) if free >= whole), || None);
         header().server_state.store(before, Ordering::Relaxed);
     }
 }
@@ -129,7 +130,7 @@ pub fn wake_node_for_news() {
     let h = header();
     wake_node_for(|| {
         h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
-            || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed))
+            || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed), h.plan.not_before_ns())
     });
 }
 

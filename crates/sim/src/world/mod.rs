@@ -93,6 +93,8 @@ pub struct Report {
     pub idle_leaders: usize,
     /// and the entries that were made.
     pub idle_entries: u64,
+    /// Entries of timers that servers took by themselves.
+    pub planned: usize,
     /// The longest time after which a node heard then what another had said.
     pub idle_heard_us: u64,
     /// How long that was, in us.
@@ -179,6 +181,7 @@ enum Event {
     ArenaMade(Life, Sizes, u64),
     Launched(Life, u64),
     ServerRuns(Life, u64),
+    ServerWakes(Life, u64),
     ServerEnded(Life, u64, i32),
     ServerGoesOn(u64),
     /// A server was read, and what its replica knew of it then.
@@ -298,6 +301,7 @@ pub(crate) struct World {
     effects: usize,
     faults: usize,
     rebuilds: usize,
+    planned: usize,
     /// Servers that began to answer otherwise than others,
     different: usize,
     /// and those whose memory alone differed from then on.
@@ -355,6 +359,7 @@ impl World {
             effects: 0,
             faults: 0,
             rebuilds: 0,
+            planned: 0,
             different: 0,
             flips: 0,
             mended: 0,
@@ -422,6 +427,7 @@ impl World {
                 idle_wakes: self.idle.most_wakes(),
                 idle_leaders: self.idle.leaders(self.checker.terms()),
                 idle_entries: self.idle.entries(self.entries()),
+                planned: self.planned,
                 idle_heard_us: self.idle.heard_after_us,
                 idle_us: self.idle.took_us(self.now_us),
                 said_after_us: self.idle.said_after_us,
@@ -579,6 +585,7 @@ impl World {
             Event::ArenaMade(life, sizes, generation) => self.arena_made(life, sizes, generation),
             Event::Launched(life, generation) => self.launched(life, generation),
             Event::ServerRuns(life, generation) => self.server_runs(life, generation),
+            Event::ServerWakes(life, generation) => self.server_wakes(life, generation),
             Event::ServerEnded(life, generation, status) => {
                 self.server_ended(life, generation, status)
             }

@@ -159,6 +159,13 @@ impl World {
         env.wall = shown;
     }
 
+    /// What the steady clock of a node that runs shows, which its server reads, too.
+    pub(super) fn steady(&self, id: u64) -> std::time::Duration {
+        let machine = &self.machines[&id];
+        let process = machine.process.as_ref().expect("it runs");
+        machine.shows(self.now_us - us(process.began)).max(process.replica.env.elapsed)
+    }
+
     /// An event loop wakes: turns until there is nothing left to do, and all their effects.
     pub(super) fn round(&mut self, id: u64) -> Result<(), String> {
         let machine = &self.machines[&id];

@@ -94,14 +94,21 @@ impl World {
         let chosen: Vec<u64> = members.iter().copied().collect();
         let old = chosen[self.rng.below(chosen.len() as u64) as usize];
         let room = (self.machines.values().count() as u64) < MAX_MACHINES;
+        // A new leader may not know yet who has gone.
+        let stays = |machine: &&Machine| !machine.retired && !machine.lost;
+        let there = members.len().min(self.machines.values().filter(stays).count());
         let wanted = match self.rng.below(4) {
             0 if members.len() < MOST && room => {
                 let (id, kind) = self.new_machine(&members);
                 Wanted::Add { id, address: address(id), kind }
             }
-            1 if members.len() > LEAST => Wanted::Remove { id: old },
+            1 if there > LEAST => Wanted::Remove { id: old },
             2 if room => {
-                if self.rng.chance(40) && self.is_whole() && self.can_do_without(old) {
+                if self.rng.chance(40)
+                    && self.is_whole()
+                    && self.can_do_without(old)
+                    && there >= LEAST
+                {
                     // Its machine is broken: that is why.
                     self.kill(old, true);
                     self.at(old).lost = true;

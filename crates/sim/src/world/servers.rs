@@ -171,6 +171,21 @@ impl World {
         Ok(())
     }
 
+    /// A server that sleeps wakes by itself.
+    pub(super) fn server_wakes(&mut self, life: Life, generation: u64) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let process = self.at(life.replica).process.as_ref().expect("it lives");
+        let server = process.server.as_ref().filter(|server| server.generation == generation);
+        let Some(server) = server.filter(|server| process.server_lives && !server.is_awake())
+        else {
+            return Ok(());
+        };
+        server.rouse();
+        self.server_runs(life, generation)
+    }
+
     /// Where servers are quick: lets it execute what its node gave it, before that rests.
     pub(super) fn execute_at_once(&mut self, id: u64) {
         let process = self.at(id).process.as_ref().expect("it runs");
@@ -184,17 +199,24 @@ impl World {
     /// Lets a server that lives execute up to so many entries, and say so many frames. Whether its node sleeps, and is to be woken.
     fn execute(&mut self, id: u64, entries: usize, frames: usize) -> bool {
         let now_us = self.now_us;
+        let now = self.steady(id);
         let process = self.at(id).process.as_mut().expect("it lives");
         let server = process.server.as_mut().expect("it lives");
-        let ran = server.run(entries, frames);
+        let ran = server.run(now, entries, frames);
+        let generation = server.generation;
         if let Some((index, _)) = server.executed.last() {
             process.executed = *index;
             process.executed_us = now_us;
         }
         let executed = process.executed;
+        self.planned += ran.planned;
         self.lag.executed(executed, now_us);
         if let Some(status) = ran.ended {
             self.end_server(id, status);
+        }
+        if let Some(until) = ran.until {
+            let left = self.machines[&id].takes(until.saturating_sub(now));
+            self.schedule(left.max(1), Event::ServerWakes(self.life(id), generation));
         }
         ran.wakes
     }
