@@ -121,9 +121,10 @@ impl News {
         self.said.store(self.said.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Waker, when its gate is closed for news only: whether there are any; what it needs next is due at `due_ns`. `planned`: a plan says until when that is news.
-    pub fn has_any(&self, due_ns: u64, planned: Option<u64>) -> bool {
+    /// Waker, when its gate is closed for news only: whether there are any; what it needs next is due at `due_ns`, which a plan may say is expected ([`crate::planned`]).
+    pub fn has_any(&self, due_ns: u64, expected: Option<bool>) -> bool {
         let heard = self.heard.load(Ordering::Relaxed) == self.said.load(Ordering::Relaxed);
-        !heard || due_ns < planned.unwrap_or_else(|| self.until_ns.load(Ordering::Relaxed))
+        let expected = expected.unwrap_or_else(|| due_ns >= self.until_ns.load(Ordering::Relaxed));
+        !heard || !expected
     }
 }

@@ -33,7 +33,7 @@ pub struct Step {
 
 #[repr(C)]
 #[derive(Debug)]
-struct Planned {
+struct Place {
     not_before_ns: AtomicU64,
     stamp_ns: AtomicU64,
     at_ns: AtomicU64,
@@ -42,7 +42,7 @@ struct Planned {
     due_ns: AtomicU64,
 }
 
-impl Planned {
+impl Place {
     fn new() -> Self {
         let [not_before_ns, stamp_ns, at_ns, bytes, due_ns] = each(|| AtomicU64::new(0));
         Self { not_before_ns, stamp_ns, at_ns, bytes, due_ns }
@@ -64,13 +64,13 @@ pub struct Plan {
     /// The stamp of the entry for which the server sleeps, 0 if for none; written by the runtime.
     awaited_ns: AtomicU64,
     /// The last one is no entry: it says before when the node wakes by itself.
-    steps: [Planned; MOST + 1],
+    steps: [Place; MOST + 1],
 }
 
 impl Default for Plan {
     fn default() -> Self {
         let (known, word, awaited_ns) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { known, _pad: 0, word, awaited_ns, steps: each(Planned::new) }
+        Self { known, _pad: 0, word, awaited_ns, steps: each(Place::new) }
     }
 }
 
@@ -97,11 +97,11 @@ impl Plan {
     pub fn make(&self, steps: &[Step], not_before_ns: u64) {
         debug_assert!(steps.len() <= MOST);
         let last = Step { not_before_ns, ..Step::default() };
-        for (planned, step) in self.steps.iter().zip(steps.iter().chain([&last])) {
-            planned.not_before_ns.store(step.not_before_ns, Ordering::Relaxed);
-            planned.stamp_ns.store(step.stamp_ns, Ordering::Relaxed);
-            planned.at_ns.store(step.at_ns, Ordering::Relaxed);
-            planned.bytes.store(step.bytes, Ordering::Relaxed);
+        for (place, step) in self.steps.iter().zip(steps.iter().chain([&last])) {
+            place.not_before_ns.store(step.not_before_ns, Ordering::Relaxed);
+            place.stamp_ns.store(step.stamp_ns, Ordering::Relaxed);
+            place.at_ns.store(step.at_ns, Ordering::Relaxed);
+            place.bytes.store(step.bytes, Ordering::Relaxed);
         }
         let number = (self.word.load(Ordering::Relaxed) >> NUMBER).wrapping_add(1);
         let word = number << NUMBER | (steps.len() as u64) << COUNT;
@@ -131,13 +131,14 @@ impl Plan {
         gate.is_closed() && self.awaited_ns.load(Ordering::Relaxed) != stamp_ns
     }
 
-    /// Runtime: the time from which on the node needs not know of the next timer, while there is a plan.
+    /// Runtime, when it waits and its next timer is due then: whether the node expects that, while there is a plan: it may take an entry for it by itself, or the node wakes by then.
     #[must_use]
-    pub fn not_before_ns(&self) -> Option<u64> {
+    pub fn is_expected(&self, due_ns: u64) -> Option<bool> {
         let word = self.word.load(Ordering::Acquire);
-        let (count, taken) = (word >> COUNT & LOW, (word & LOW) as usize);
-        let step = self.steps.get(taken).filter(|_| count > 0)?;
-        Some(step.not_before_ns.load(Ordering::Relaxed))
+        let (count, taken) = (word >> COUNT & LOW, word & LOW);
+        let last = self.steps.get(count as usize).filter(|_| count > 0)?;
+        let by_node = due_ns >= last.not_before_ns.load(Ordering::Relaxed);
+        Some(by_node || taken < count && self.next(due_ns).is_some())
     }
 
     /// Runtime, when it waits and its next timer is due then: the entry that it may take when the time has come.
@@ -145,28 +146,33 @@ impl Plan {
     pub fn next(&self, due_ns: u64) -> Option<Next> {
         let word = self.word.load(Ordering::Acquire);
         let (count, taken) = (word >> COUNT & LOW, word & LOW);
-        let planned = self.steps.get(taken as usize).filter(|_| taken < count)?;
+        let place = self.steps.get(taken as usize).filter(|_| taken < count)?;
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let step = Step {
-            not_before_ns: read(&planned.not_before_ns),
-            stamp_ns: read(&planned.stamp_ns),
-            at_ns: read(&planned.at_ns),
-            bytes: read(&planned.bytes),
+            not_before_ns: read(&place.not_before_ns),
+            stamp_ns: read(&place.stamp_ns),
+            at_ns: read(&place.at_ns),
+            bytes: read(&place.bytes),
         };
         let fits = (step.not_before_ns..=step.stamp_ns).contains(&due_ns);
         fits.then_some(Next { word, step })
     }
 
-    /// Runtime, before it sleeps and after its gate was closed: it wakes for that entry.
-    pub fn await_next(&self, next: Option<&Next>) {
-        self.awaited_ns.store(next.map_or(0, |next| next.step.stamp_ns), Ordering::Relaxed);
+    /// Runtime, before it sleeps and after its gate was closed, each time: as [`next`](Self::next) for the timer that it waits for, if it may take an entry; it wakes for that.
+    pub fn look(&self, due_ns: Option<u64>) -> Option<Next> {
+        // The node makes a plan and then looks at this: one of the two sees the other.
+        self.awaited_ns.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let next = self.next(due_ns?)?;
+        self.awaited_ns.store(next.step.stamp_ns, Ordering::Relaxed);
+        Some(next)
     }
 
     /// Runtime: takes it for the timer that is due then. False if the node has withdrawn it.
     #[must_use]
     pub fn take(&self, next: &Next, due_ns: u64) -> bool {
-        if let Some(planned) = self.steps.get((next.word & LOW) as usize) {
-            planned.due_ns.store(due_ns, Ordering::Relaxed);
+        if let Some(place) = self.steps.get((next.word & LOW) as usize) {
+            place.due_ns.store(due_ns, Ordering::Relaxed);
         }
         let (from, to) = (next.word, next.word + 1);
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -185,21 +191,26 @@ mod tests {
     #[test]
     fn entries_are_taken_in_order_for_timers_that_were_expected() {
         let plan = Plan::default();
-        assert!(plan.next(15).is_none() && plan.not_before_ns().is_none());
+        assert!(plan.next(15).is_none() && plan.is_expected(15).is_none());
         plan.make(&steps(), 50);
         assert!(plan.next(9).is_none() && plan.next(21).is_none(), "other timers");
-        assert_eq!(plan.not_before_ns(), Some(10));
+        let expected =
+            |plan: &Plan, all: [u64; 4]| all.map(|due| plan.is_expected(due) == Some(true));
+        // Between two entries: it would be late for the first, and early for the second.
+        assert_eq!(expected(&plan, [9, 15, 21, 31]), [false, true, false, false]);
+        assert_eq!(expected(&plan, [46, 49, 50, 999]), [false, false, true, true]);
         let first = plan.next(15).unwrap();
         assert_eq!(first.step, steps()[0]);
         assert!(plan.take(&first, 15) && !plan.take(&first, 15), "once");
-        assert_eq!(plan.not_before_ns(), Some(30));
+        assert_eq!(expected(&plan, [15, 29, 31, 46]), [false, false, true, false]);
         let second = plan.next(45).unwrap();
         assert_eq!(second.step, steps()[1]);
         assert!(plan.take(&second, 45) && plan.next(60).is_none());
-        assert_eq!(plan.not_before_ns(), Some(50), "the node wakes by itself then");
+        // The node wakes by itself then.
+        assert_eq!(expected(&plan, [31, 49, 50, 51]), [false, false, true, true]);
         assert_eq!(plan.withdraw(2), Some(2));
         assert_eq!([0, 1].map(|n| plan.due_ns(n)), [15, 45]);
-        assert_eq!(plan.not_before_ns(), None);
+        assert_eq!(plan.is_expected(15), None);
     }
 
     #[test]

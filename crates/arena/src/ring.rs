@@ -1,7 +1,8 @@
 //! A single-producer, single-consumer ring of bytes.
 //!
 //! Positions count bytes ever written and read and only grow. Because the ring is mapped twice in a row, any `len <= capacity`
-//! bytes from any position are one slice. Neither side trusts the other's position: one that is impossible is an error,
+//! bytes from any position are one slice. The producer may let the consumer take bytes that it has not published ([`crate::planned`]): until it publishes them it
+//! must not use the ring otherwise, as the consumer's position may be beyond its own. Neither side trusts the other's position: one that is impossible is an error,
 //! not an out-of-bounds access.
 
 use crate::layout::Positions;

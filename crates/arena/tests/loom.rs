@@ -138,21 +138,28 @@ fn a_plan_is_seen() {
         plan: Plan,
         gate: Gate,
     }
-    loom::model(|| {
-        let shared = Arc::new(Shared { plan: Plan::default(), gate: Gate::default() });
-        let node = {
-            let shared = shared.clone();
-            thread::spawn(move || {
+    for before in [false, true] {
+        loom::model(move || {
+            let shared = Arc::new(Shared { plan: Plan::default(), gate: Gate::default() });
+            if before {
+                // It sleeps for an entry with the same stamp, which is withdrawn meanwhile.
                 shared.plan.make(&[STEP], 30);
-                shared.plan.is_missed(&shared.gate, STEP.stamp_ns)
-            })
-        };
-        shared.gate.close();
-        let next = shared.plan.next(15);
-        shared.plan.await_next(next.as_ref());
-        let woken = node.join().unwrap();
-        assert!(next.is_some() || woken, "the server sleeps and nobody wakes it");
-    });
+                assert!(shared.plan.look(Some(15)).is_some());
+                assert_eq!(shared.plan.withdraw(1), Some(0));
+            }
+            let node = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.plan.make(&[STEP], 30);
+                    shared.plan.is_missed(&shared.gate, STEP.stamp_ns)
+                })
+            };
+            shared.gate.close();
+            let next = shared.plan.look(Some(15));
+            let woken = node.join().unwrap();
+            assert!(next.is_some() || woken, "the server sleeps and nobody wakes it");
+        });
+    }
 }
 
 #[test]

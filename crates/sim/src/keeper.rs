@@ -24,7 +24,10 @@ impl Keeper {
     pub fn copy(&mut self, passage: &Passage) -> Vec<Cause> {
         let from = self.copied;
         while self.copied < self.lines.len() {
-            let at = *self.waiting.get_or_insert((self.lines.len(), passage.given()));
+            let at = self.waiting.get_or_insert((self.lines.len(), passage.given()));
+            // What was planned then, and was withdrawn, the server did not get.
+            at.1 = at.1.min(passage.given());
+            let at = *at;
             if !passage.lets_out(at.1, 0) {
                 break;
             }

@@ -5,7 +5,6 @@
 
 use crate::server::{Cause, RegisterServer};
 use skein_arena::layout::state;
-use skein_arena::planned::Next;
 use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::pad8;
@@ -171,27 +170,26 @@ impl Scripted {
             self.arena.header().server_gate.reopen();
             ran.more = true;
         }
-        let planned = self.planned();
-        self.arena.header().plan.await_next(planned.as_ref());
+        let planned = self.arena.header().plan.look(self.awaited_timer());
         ran.until = planned.map(|next| Duration::from_nanos(next.step.at_ns));
         ran.wakes = self.wakes();
         ran
     }
 
-    /// The entry that it may take by itself when its time has come.
-    fn planned(&self) -> Option<Next> {
+    /// When the timer is due that it waits for, if it waits for nothing else.
+    fn awaited_timer(&self) -> Option<u64> {
         let h = self.arena.header();
         let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
-        h.plan.next(h.deadline_ns.load(Ordering::Relaxed)).filter(|_| waits)
+        waits.then(|| h.deadline_ns.load(Ordering::Relaxed))
     }
 
-    /// Takes it, if the time has come, and nothing else is there; answers its length in the ring.
+    /// Takes the entry that it may take by itself by now, if nothing else is there; answers its length in the ring.
     fn take_planned(&self, now: Duration) -> Option<u64> {
         let is_empty = self.input.is_empty().expect("the node keeps the ring whole");
-        let next = self.planned().filter(|_| is_empty)?;
-        let h = self.arena.header();
-        let due_ns = h.deadline_ns.load(Ordering::Relaxed);
-        let takes = Duration::from_nanos(next.step.at_ns) <= now && h.plan.take(&next, due_ns);
+        let due_ns = self.awaited_timer().filter(|_| is_empty)?;
+        let plan = &self.arena.header().plan;
+        let next = plan.next(due_ns)?;
+        let takes = Duration::from_nanos(next.step.at_ns) <= now && plan.take(&next, due_ns);
         takes.then_some(next.step.bytes)
     }
 
@@ -253,6 +251,7 @@ impl Scripted {
         let header = self.arena.header();
         full::say(&header.server_state);
         header.server_gate.close();
+        header.plan.look(None);
         let mut all = usize::MAX;
         ran.more = self.say(&mut all) == Said::All;
         if ran.more {
@@ -265,8 +264,10 @@ impl Scripted {
     fn wakes(&self) -> bool {
         let h = self.arena.header();
         h.node_gate.open_for(|| {
-            h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
-                || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed), h.plan.not_before_ns())
+            h.server_state.load(Ordering::Relaxed) != state::QUIESCENT || {
+                let due_ns = h.deadline_ns.load(Ordering::Relaxed);
+                h.news.has_any(due_ns, h.plan.is_expected(due_ns))
+            }
         })
     }
 }

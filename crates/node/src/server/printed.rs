@@ -106,9 +106,11 @@ impl Printed {
     /// Copies output that may be read by now. True while some must wait.
     pub fn copy(&mut self, passage: &Passage) -> bool {
         loop {
-            let Some(at) = self.waiting.or_else(|| self.look(passage)) else {
+            let Some(mut at) = self.waiting.or_else(|| self.look(passage)) else {
                 return false;
             };
+            // What was planned then, and was withdrawn, the server did not get.
+            at.given = at.given.min(passage.given());
             if !passage.lets_out(at.given, at.asked) {
                 self.waiting = Some(at);
                 return true;

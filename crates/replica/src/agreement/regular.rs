@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// A timer may be that much earlier than expected without its server waking the node, and its entry is made as much later than expected, at least.
 const PRECISION_NS: u64 = 1_000_000;
+/// From the earliest time of an expected timer to the latest without slack.
+pub const SPAN_NS: u64 = 2 * PRECISION_NS;
 /// Shorter times are not worth it: 40 ms.
 const SHORTEST_NS: u64 = 40 * PRECISION_NS;
 /// So long after work in small steps no timer has slack: 1 s.

@@ -6,6 +6,7 @@ use super::agree::LATE;
 use super::rhythm::Awaited;
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
+use crate::agreement::regular::{Expected, SPAN_NS};
 use crate::agreement::unhurried;
 use crate::modes::{Due, Proposal};
 use crate::server::ahead::Lost;
@@ -14,9 +15,6 @@ use bytes::Bytes;
 use skein_arena::planned::MOST;
 use skein_model::{EntryBuilder, LogIndex, WallNs};
 use std::time::Duration;
-
-/// A timer that is expected is due within this time.
-const SPAN_NS: u64 = 2_000_000;
 
 impl<E: Environment> Replica<E> {
     /// Plans the timers from this one on. Answers until when this node rests for the first that the server does not take by itself. To be called last in a rest.
@@ -40,19 +38,19 @@ impl<E: Environment> Replica<E> {
             return (planned, next);
         }
         let (steady, now_ns) = (self.env.steady(), self.pulse.now(&self.env).0);
-        let stamp = |by: Duration| now_ns.saturating_add((by - self.now).as_nanos() as u64);
-        let horizon_ns = stamp(self.now + LATE);
+        let horizon_ns = now_ns.saturating_add(LATE.as_nanos() as u64);
         let mut regular = self.regular.clone();
         while planned.len() < MOST {
-            let (not_before_ns, stamp_ns) = (next.expected.not_before_ns, stamp(next.by));
+            let Expected { not_before_ns, by_ns: stamp_ns } = next.expected;
             regular.comes(stamp_ns);
-            let Some(expected) = regular.expected() else { break };
+            let Some(mut expected) = regular.expected() else { break };
             // What peers say is heard by then.
-            let by_ns = expected.by_ns.min(horizon_ns);
-            if expected.not_before_ns <= stamp_ns || expected.not_before_ns + SPAN_NS > by_ns {
+            expected.by_ns = expected.by_ns.min(horizon_ns);
+            let soonest_ns = expected.not_before_ns.saturating_add(SPAN_NS);
+            if expected.not_before_ns <= stamp_ns || soonest_ns > expected.by_ns {
                 break;
             }
-            let by = self.now + Duration::from_nanos(by_ns - now_ns);
+            let by = self.now + Duration::from_nanos(expected.by_ns - now_ns);
             let index = LogIndex(self.consensus.last_index().0 + 1 + planned.len() as u64);
             let entry =
                 EntryBuilder::new(Vec::new()).finish(WallNs(stamp_ns), self.consensus.term());
@@ -63,7 +61,7 @@ impl<E: Environment> Replica<E> {
         (planned, next)
     }
 
-    /// Whether the next entry would be one that the server executes ahead, and consensus would take a few.
+    /// Whether the next entries would be such that the server executes ahead, and consensus would take a few.
     fn may_plan(&self) -> bool {
         let (next, last) =
             (self.consensus.last_index().next(), self.lead.as_ref().map(Lead::last_proposed));
@@ -71,18 +69,20 @@ impl<E: Environment> Replica<E> {
             |lead: &Lead| lead.unawaited().is_none_or(|(count, ..)| count + MOST < unhurried::MOST);
         self.unsent.is_none()
             && !self.pulse.holds()
+            && !self.is_handing_over()
+            && !self.is_held_before(LogIndex(next.0 + MOST as u64))
             && self.lead.as_ref().is_some_and(few)
             && self.may_go_ahead(next, last)
     }
 
     /// This node is awake: proposes what the server has taken by itself meanwhile.
     pub(super) fn settle_plan(&mut self) {
-        let steady = self.env.steady();
         let Some(server) = self.slot.link_mut() else { return };
-        let taken = match server.take_back(steady) {
+        let taken = match server.take_back(|| self.env.steady()) {
             Ok(taken) => taken,
             Err(broken) => return self.server_broke(&broken),
         };
+        let steady = self.env.steady();
         for (Planned { index, entry, stamp_ns, at, .. }, due_ns) in taken {
             self.pulse.time.took(WallNs(stamp_ns));
             let taken_at = self.now.saturating_sub(steady.saturating_sub(at));

@@ -131,14 +131,16 @@ impl<E: Environment> Replica<E> {
         }
         let server = self.server().filter(|server| !server.owes())?;
         let quiet = server.header().news.is_known();
-        let expected = self.regular.expected().filter(|_| quiet)?;
+        let mut expected = self.regular.expected().filter(|_| quiet)?;
         let now_ns = self.pulse.now(&self.env).0;
         let soonest = expected.not_before_ns.checked_sub(now_ns).filter(|left| *left > 0)?;
-        let left = Duration::from_nanos(expected.by_ns - now_ns);
         // Within the time that peers may wait a timer's slack ends with it, or their answers woke the node.
-        let peers_wait = Duration::from_nanos(soonest) < LATE;
-        let left = if peers_wait { left.min(LATE) } else { left };
-        let awaited = Awaited { expected, by: self.now + left };
+        let late_ns = now_ns.saturating_add(LATE.as_nanos() as u64);
+        if Duration::from_nanos(soonest) < LATE {
+            expected.by_ns = expected.by_ns.min(late_ns);
+        }
+        let by = self.now + Duration::from_nanos(expected.by_ns - now_ns);
+        let awaited = Awaited { expected, by };
         awaited.may_be(waiting).then_some(awaited)
     }
 

@@ -508,6 +508,7 @@ impl Link {
     pub fn condemn(&mut self) {
         self.passage.condemn();
         self.condemned = true;
+        self.plans = planned::Plans::default();
     }
 
     /// Hands every waiting frame to `each` (with its payload's position in the slice), then the whole slice to `done`, and

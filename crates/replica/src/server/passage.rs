@@ -5,7 +5,7 @@
 use skein_model::LogIndex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The last entry given to one generation of a server, and the last committed one.
+/// The last entry given to one generation of a server, or planned for it, and the last committed one. A plan may be withdrawn: then the first is less than it was.
 #[derive(Debug, Default)]
 pub struct Passage {
     given: AtomicU64,
@@ -15,7 +15,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// The server is about to get this entry.
+    /// The server is about to get this entry, or may take all up to it by itself.
     pub fn gives(&self, index: LogIndex) {
         self.given.store(index.0, Ordering::SeqCst);
     }

@@ -9,6 +9,8 @@
 //!
 //! The steady clock is the kernel's `CLOCK_BOOTTIME`: it goes on while the machine is suspended, and so does virtual time.
 //!
+//! The newest stamp may be of an entry that was planned, and lead its reading by some milliseconds: by as much as it was slewed meanwhile.
+//!
 //! Invariants: stamps grow strictly; between two readings of one leader virtual time moves by 0.95 to 1.05 of the steady time between
 //! them, the step apart. Pure: the caller reads the clocks.
 

@@ -20,6 +20,9 @@ use skein_model::pad8;
 use skein_model::{Clock, LogIndex, OutFrame};
 use skein_sched::Policy;
 
+/// A planned entry is not taken any more so long after its time: the machine slept, or this server, and its node is to decide: 100 ms.
+const IN_TIME_NS: u64 = 100_000_000;
+
 /// The reason why the next entry is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -94,26 +97,29 @@ pub fn wait(k: &Kernel, why: Wait) {
 extern "C" fn sleep(input: usize) {
     // SAFETY: `wait`'s, which waits for this.
     let input = unsafe { &*(input as *const Consumer) };
-    turn::sleep_at_gate(|| empty(input), next_planned);
+    turn::sleep_at_gate(|| empty(input), || header().plan.look(awaited_timer()));
 }
 
-/// The entry that the server, which waits, may take by itself when its time has come.
-fn next_planned() -> Option<Next> {
+/// When the timer is due that the server waits for, if it waits for nothing else.
+fn awaited_timer() -> Option<u64> {
     let h = header();
     let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
-    h.plan.next(h.deadline_ns.load(Ordering::Relaxed)).filter(|_| waits)
+    waits.then(|| h.deadline_ns.load(Ordering::Relaxed))
 }
 
-/// Until it may be taken, ns.
-pub fn time_left(next: &Next) -> u64 {
-    next.step.at_ns.saturating_sub(sys::boot_time_ns())
+/// Until that entry may be taken, ns; `None` if its time is long past.
+pub fn time_left(next: &Next) -> Option<u64> {
+    let now_ns = sys::boot_time_ns();
+    let in_time = now_ns < next.step.at_ns.saturating_add(IN_TIME_NS);
+    in_time.then(|| next.step.at_ns.saturating_sub(now_ns))
 }
 
-/// Takes such an entry; answers its length in the ring.
+/// Takes the entry that the server may take by itself by now; answers its length in the ring.
 fn take_planned() -> Option<u64> {
-    let next = next_planned().filter(|next| time_left(next) == 0)?;
-    let h = header();
-    h.plan.take(&next, h.deadline_ns.load(Ordering::Relaxed)).then_some(next.step.bytes)
+    let due_ns = awaited_timer()?;
+    let plan = &header().plan;
+    let next = plan.next(due_ns).filter(|next| time_left(next) == Some(0))?;
+    plan.take(&next, due_ns).then_some(next.step.bytes)
 }
 
 fn empty(input: &Consumer) -> bool {

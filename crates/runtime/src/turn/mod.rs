@@ -386,13 +386,14 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool, planned: impl Fn() -> Option<Pl
         if is_copy_wanted() {
             above().copy_memory(k, true);
         }
-        let next = planned();
-        header().plan.await_next(next.as_ref());
-        match next {
+        match planned() {
             None => sys::futex_wait(gate.word(), skein_arena::gate::CLOSED),
             Some(next) => match admit::time_left(&next) {
-                0 => break,
-                left => sys::futex_wait_for(gate.word(), skein_arena::gate::CLOSED, left),
+                Some(0) => break,
+                Some(left) => {
+                    sys::futex_wait_for(gate.word(), skein_arena::gate::CLOSED, left);
+                }
+                None => sys::futex_wait(gate.word(), skein_arena::gate::CLOSED),
             },
         }
         above().tell_of_signals();

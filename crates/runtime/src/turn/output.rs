@@ -115,7 +115,10 @@ fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
             }
         }
         let before = full::say(&header().server_state);
-        turn::sleep_at_gate(|| !matches!(out.free(), Ok(free) if free >= whole), || None);
+        turn::sleep_at_gate(
+            || !matches!(out.free(), Ok(free) if free >= whole),
+            || header().plan.look(None),
+        );
         header().server_state.store(before, Ordering::Relaxed);
     }
 }
@@ -129,8 +132,10 @@ pub fn wake_node() {
 pub fn wake_node_for_news() {
     let h = header();
     wake_node_for(|| {
-        h.server_state.load(Ordering::Relaxed) != state::QUIESCENT
-            || h.news.has_any(h.deadline_ns.load(Ordering::Relaxed), h.plan.not_before_ns())
+        h.server_state.load(Ordering::Relaxed) != state::QUIESCENT || {
+            let due_ns = h.deadline_ns.load(Ordering::Relaxed);
+            h.news.has_any(due_ns, h.plan.is_expected(due_ns))
+        }
     });
 }
 

@@ -206,6 +206,10 @@ impl World {
             self.schedule(1000, Event::Connect(0, leader));
             return Ok(());
         };
+        if self.clients[n].working.is_some() {
+            // It was asked on this connection: once.
+            return Ok(());
+        }
         let request = self.plan.finale.request();
         self.trace(|| format!("client {n} asks for the end: {request:?}"));
         self.clients[n].working = Some("OK".len());

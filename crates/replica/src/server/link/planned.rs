@@ -74,11 +74,14 @@ impl Link {
         Ok(true)
     }
 
-    /// The node is awake: the server takes no more. Answers those that it has taken, each with the time when its timer was due; they are to be proposed, in this order.
+    /// The node is awake: the server takes no more. `clock` is the steady one. Answers those that it has taken, each with the time when its timer was due; they are to be proposed, in this order.
     ///
     /// # Errors
-    /// It took one before its time, or the arena is damaged.
-    pub fn take_back(&mut self, now: Duration) -> Result<Vec<(Planned, u64)>, Broken> {
+    /// It took one before its time, which is not noticed any more when that has come, or for another timer; or the arena is damaged.
+    pub fn take_back(
+        &mut self,
+        clock: impl FnOnce() -> Duration,
+    ) -> Result<Vec<(Planned, u64)>, Broken> {
         let mut planned = std::mem::take(&mut self.plans.planned);
         if planned.is_empty() {
             return Ok(Vec::new());
@@ -87,11 +90,18 @@ impl Link {
         let taken = plan.withdraw(planned.len());
         let taken = taken.ok_or_else(|| Broken::new("more entries were taken than planned"))?;
         planned.truncate(taken);
-        if let Some(early) = planned.iter().find(|one| now + PRECISION < one.at) {
-            return Err(Broken(format!("entry {} was taken before its time", early.index)));
+        // After that: its clock may have shown as much.
+        let now = clock();
+        let due: Vec<_> = (0..taken).map(|n| plan.due_ns(n)).collect();
+        for (one, due_ns) in planned.iter().zip(&due) {
+            if now + PRECISION < one.at {
+                return Err(Broken(format!("entry {} was taken before its time", one.index)));
+            }
+            if !(one.not_before_ns..=one.stamp_ns).contains(due_ns) {
+                return Err(Broken(format!("entry {} was taken for another timer", one.index)));
+            }
         }
         self.passage.gives(planned.back().map_or(self.feed.given(), |one| one.index));
-        let due = (0..taken).map(|n| plan.due_ns(n));
         let with_due = planned.iter().cloned().zip(due).collect();
         self.plans.taken = planned;
         Ok(with_due)
@@ -166,7 +176,7 @@ mod tests {
         assert!(input.is_empty().unwrap(), "planned is not published");
         let frame = take(&link, &mut input, 50 * MS);
         assert_eq!(frame[16..][..entry(50 * MS).len()], entry(50 * MS));
-        let taken = link.take_back(AT + Duration::from_millis(60)).unwrap();
+        let taken = link.take_back(|| AT + Duration::from_millis(60)).unwrap();
         let [(one, due_ns)] = &taken[..] else { panic!("{taken:?}") };
         assert_eq!((one.index, *due_ns), (LogIndex(2), 50 * MS));
         assert!(!link.has_taken(LogIndex(3)) && link.has_taken(LogIndex(2)));
@@ -179,7 +189,7 @@ mod tests {
         let ready = input.readable().unwrap();
         assert_eq!(ready.len(), entry_frame_bytes(&other));
         assert_eq!(ready[16..][..other.len()], other);
-        assert_eq!(link.take_back(AT), Ok(Vec::new()));
+        assert_eq!(link.take_back(|| AT), Ok(Vec::new()));
     }
 
     #[test]
@@ -187,8 +197,15 @@ mod tests {
         let (mut link, mut input) = server();
         link.plan(planned(), 149 * MS).unwrap();
         take(&link, &mut input, 50 * MS);
-        let broken = link.take_back(AT + Duration::from_millis(48)).unwrap_err();
+        let broken = link.take_back(|| AT + Duration::from_millis(48)).unwrap_err();
         assert_eq!(broken, Broken("entry 2 was taken before its time".into()));
+
+        let (mut link, _input) = server();
+        link.plan(planned(), 149 * MS).unwrap();
+        let next = link.header().plan.next(50 * MS).unwrap();
+        assert!(link.header().plan.take(&next, u64::MAX));
+        let broken = link.take_back(|| AT * 2).unwrap_err();
+        assert_eq!(broken, Broken("entry 2 was taken for another timer".into()));
 
         let (mut link, _input) = server();
         let one = planned().into_iter().take(1).collect();
@@ -196,7 +213,7 @@ mod tests {
         let next = link.header().plan.next(50 * MS).unwrap();
         assert!(link.header().plan.take(&next, 0));
         link.header().plan.make(&[next.step; 2], 0);
-        assert!(link.take_back(AT * 2).is_err(), "another plan than was made");
+        assert!(link.take_back(|| AT * 2).is_err(), "another plan than was made");
     }
 
     #[test]
