@@ -1,11 +1,17 @@
-//! An idle redis-server has ten timers a second; nobody waits for them, so the replicas' disks sync for many of them at once, and their nodes say little.
+//! An idle redis-server has ten timers a second; nobody waits for them, so the replicas' disks sync for many of them at once, and their nodes say little. A server whose timers come more
+//! often than its leader's node wakes takes some by itself.
 
 mod common;
 
 use common::cluster::{Cluster, free_port, wait_for_or};
+use common::own::{Lines, compiled};
 use common::resp::{Redis, Reply};
 use common::{PATIENCE, Place};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// Entries of timers that are counted: four to six seconds' worth, or more on a busy machine.
 const ENTRIES: u64 = 40;
@@ -79,4 +85,63 @@ fn an_idle_server_costs_few_syncs_and_answers_at_once() {
     let mut client = Redis::connect(port, PATIENCE).unwrap();
     assert_eq!(client.ask(&["SET", "a", "1"]).unwrap(), Reply::ok());
     cluster.wait_status(0);
+}
+
+/// The last committed entry that a node knows of; the others are not asked.
+fn committed(cluster: &Cluster, id: u64) -> Option<u64> {
+    let mut node =
+        UnixStream::connect(cluster.place.path(&format!("run/t/node-{id}.sock"))).ok()?;
+    node.write_all(b"GET /status HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    node.read_to_string(&mut answer).ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    serde_json::from_str::<Value>(body).ok()?["replica"]["commit_index"].as_u64()
+}
+
+/// How often the server's thread has woken.
+fn ticks(cluster: &Cluster) -> u64 {
+    common::wait_for("an answer", || {
+        let answer = Lines::connect(cluster.port, PATIENCE).ok()?.ask("now").ok()?;
+        answer.split(' ').next()?.parse().ok()
+    })
+}
+
+/// Those that the servers take by themselves are entries like others: no answer is lost by them, nobody differs, and another leader goes on.
+#[test]
+fn an_idle_server_takes_entries_of_its_timer_by_itself() {
+    let place = Place::new();
+    let server = compiled(&place, "sleeper.c");
+    let port = free_port();
+    let server = [server.to_str().unwrap(), "50", &port.to_string()];
+    let cluster = Cluster::start_in(place, port, &[], &server);
+    cluster.wait_ready();
+    let mut before = 0;
+    for _leader in 0..2 {
+        let status = wait_for_or(
+            "entries that the server takes by itself",
+            || cluster.evidence(),
+            || {
+                let (status, code) = cluster.status();
+                let leader = status["leader"].as_u64().filter(|_| code == Some(0))?;
+                // Who asks a node wakes it, and timers that are due then come at once: the leader is left alone meanwhile.
+                let follower = (1..=3).find(|id| *id != leader).unwrap();
+                let since = entries(Cluster::replica(&status, follower));
+                let passed = || (committed(&cluster, follower)? >= since + ENTRIES).then_some(());
+                wait_for_or("timers", || cluster.evidence(), passed);
+                let (status, _) = cluster.status();
+                let counts = &Cluster::replica(&status, leader)["counts"];
+                (counts["planned_entries"].as_u64()? >= 20).then_some(status)
+            },
+        );
+        let now = ticks(&cluster);
+        assert!(now >= before + 20, "{now} ticks, {before} before");
+        before = now;
+        let output = cluster.place.run(&["verify", "--name", "t"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let (_, node) = Cluster::leader(&status);
+        kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
+    }
+    cluster.wait_status(0);
+    assert!(ticks(&cluster) >= before);
 }

@@ -93,6 +93,7 @@ metrics! {
     entries_proposed: Counter = "proposed_entries", "Entries proposed";
     bubbles: Counter = "bubbles", "Time bubbles proposed";
     clock_entries: Counter = "clock_entries", "Entries proposed for a timer";
+    planned_entries: Counter = "planned_entries", "Of these, entries that the server took by itself while its node slept";
     fact_entries: Counter = "fact_entries", "Entries proposed for files of the host that the server used for the first time";
     elections: Counter = "elections", "Elections that this replica stood in";
     failovers: Counter = "failovers", "Leaderships taken over from another leader";

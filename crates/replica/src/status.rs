@@ -200,6 +200,8 @@ pub struct Counts {
     pub bubbles: u64,
     /// Of these, entries for a timer.
     pub clock_entries: u64,
+    /// Of these, entries that the server took by itself while its node slept.
+    pub planned_entries: u64,
     /// Of these, entries for what the server used of its host for the first time.
     pub fact_entries: u64,
 }

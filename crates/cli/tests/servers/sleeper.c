@@ -1,11 +1,11 @@
-/* A server that lives by the clock: one thread sleeps 100 ms at a time and counts; the other answers every line with how often that was, and
+/* A server that lives by the clock: one thread sleeps 100 ms at a time, or MS, and counts; the other answers every line with how often that was, and
  * with its clocks in ns.
  *
  *     TICKS REALTIME MONOTONIC
  *
  * Before it answers "look", it looks at a clock 20,000 times.
  *
- *     sleeper PORT */
+ *     sleeper [MS] PORT */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,12 +17,13 @@
 #include <unistd.h>
 
 static atomic_long ticks;
+static unsigned pause_ms = 100;
 
 static void *sleeps(void *unused)
 {
     (void)unused;
     for (;;) {
-        usleep(100 * 1000);
+        usleep(pause_ms * 1000);
         atomic_fetch_add(&ticks, 1);
     }
 }
@@ -56,6 +57,8 @@ int main(int argc, char **argv)
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(argv[argc - 1])),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     pthread_t thread;
+    if (argc > 2)
+        pause_ms = (unsigned)atoi(argv[1]);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 64) != 0)
         return 1;

@@ -88,6 +88,7 @@ impl<E: Environment> Replica<E> {
             let taken_at = self.now.saturating_sub(steady.saturating_sub(at));
             self.mode.proposed(Proposal::Due(Due::Clock), taken_at);
             self.metrics.clock_entries.inc();
+            self.metrics.planned_entries.inc();
             if self.offer(entry) != Some(index) {
                 // It does not lead any more, or consensus takes nothing.
                 self.unsent = None;

@@ -95,6 +95,7 @@ impl<E: Environment> Replica<E> {
                     proposed_entries: m.entries_proposed.get(),
                     bubbles: m.bubbles.get(),
                     clock_entries: m.clock_entries.get(),
+                    planned_entries: m.planned_entries.get(),
                     fact_entries: m.fact_entries.get(),
                 },
             },
