@@ -86,7 +86,7 @@ impl Cluster {
         let conf = at("redis").join("redis.conf").to_string_lossy().into_owned();
         let setup = Setup {
             name: NAME.to_owned(),
-            cluster_id: "11fe".repeat(8),
+            cluster_id: Some("11fe".repeat(8)),
             durability,
             server: vec![PROGRAM.to_owned(), conf],
             server_lines: String::new(),

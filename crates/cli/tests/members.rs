@@ -240,12 +240,18 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
     nodes.hosts.setup.server_lines += &toml::to_string(&had["tuning"]).unwrap();
     drop(alone);
 
+    // Who founds a cluster need not give it an id; who joins is told it.
+    nodes.hosts.setup.cluster_id = None;
     let config = nodes.config(1, &[1]);
     let words =
         ["found", "--config", config.to_str().unwrap(), "--import", image.to_str().unwrap()];
     nodes.does(1, &words);
     nodes.start(1);
     let load = Load::start(3, nodes.clients(), || {});
+    nodes.wait_members(&[1]);
+    let shown = nodes.does(1, &["members"]);
+    let cluster_id = shown.split_once("cluster_id ").and_then(|(_, id)| id.split_once(';'));
+    nodes.hosts.setup.cluster_id = cluster_id.map(|(id, _)| id.to_owned());
     for id in 2..=3 {
         nodes.begin(id, "join", &[1]);
         nodes.does(1, &["members", "add", &format!("{id}={}", nodes.address(id))]);

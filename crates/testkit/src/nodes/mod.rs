@@ -36,8 +36,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub struct Setup {
     /// The cluster's name.
     pub name: String,
-    /// Its id: 32 hexadecimal digits.
-    pub cluster_id: String,
+    /// Its id: 32 hexadecimal digits; none: the nodes make one of their configurations.
+    pub cluster_id: Option<String>,
     /// `fsync` or `memory`.
     pub durability: &'static str,
     /// The server's program and its arguments; it listens on port 6379.
@@ -149,10 +149,12 @@ impl Nodes {
         let lines: Vec<String> = all.map(line).collect::<Outcome<_>>()?;
         let Setup { name, cluster_id, durability, server, server_lines, checkpoint, .. } =
             &self.setup;
+        let cluster_id = cluster_id.as_ref().map(|id| format!("cluster_id = \"{id}\"\n"));
+        let cluster_id = cluster_id.unwrap_or_default();
         let (program, args) =
             server.split_first().ok_or_else(|| Failure("no server's program".to_owned()))?;
         let text = format!(
-            "name = \"{name}\"\nid = {id}\ncluster_id = \"{cluster_id}\"\ndurability = \"{durability}\"\ndata_dir = {:?}\npeers = [{}]\n\
+            "name = \"{name}\"\nid = {id}\n{cluster_id}durability = \"{durability}\"\ndata_dir = {:?}\npeers = [{}]\n\
              key_file = {:?}\nlog_file = {:?}\n[server]\nprogram = {program:?}\nargs = {args:?}\n{server_lines}\n[publisher.bind]\n\
              publish = [{{ address = \"{}\", server_port = {SERVER_PORT} }}]\n[checkpoint]\n{checkpoint}\n",
             self.data(id),
