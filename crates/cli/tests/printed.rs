@@ -35,12 +35,17 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 ";
 
 fn start() -> Cluster {
+    start_with(&[])
+}
+
+fn start_with(options: &[&str]) -> Cluster {
     let place = Place::new();
     let port = free_port();
     let server = place.file("server.py", SERVER, 0o644);
     // Python lists the directory of its program, at a different time on each replica: no file may be added later.
     place.file("file", "of the host\n", 0o644);
-    Cluster::start_in(place, port, &[], &[PYTHON, server.to_str().unwrap(), &port.to_string()])
+    let server = [PYTHON, server.to_str().unwrap(), &port.to_string()];
+    Cluster::start_in(place, port, options, &server)
 }
 
 fn printed(cluster: &Cluster, id: u64) -> String {
@@ -161,4 +166,45 @@ fn what_a_server_says_last_is_kept() {
     }
     // A replica that ended together with the others may not have reached it.
     assert!(whole >= 2, "{}", cluster.evidence());
+}
+
+#[test]
+fn logs_begin_new_files_and_the_oldest_go() {
+    const BYTES: u64 = 4096;
+    let options = ["--set", "logs.file_bytes=4096", "--set", "logs.old_files=2"];
+    let cluster = start_with(&options);
+    cluster.wait_ready();
+    let file = |id: u64, name: &str, old: &str| {
+        let path = cluster.place.path(&format!("data/node-{id}/{name}.log{old}"));
+        fs::metadata(path).ok().map(|file| file.len())
+    };
+    let line = "x".repeat(400);
+    let mut lines = 0;
+    wait_for_or(
+        "old files of all logs",
+        || cluster.evidence(),
+        || {
+            lines += 1;
+            assert_eq!(cluster.ask(&format!("say {line} {lines}")), "ok");
+            // Each node logs who leads.
+            let next = (lines % 3 + 1).to_string();
+            let moved = cluster.place.run(&["members", "transfer", &next, "--name", "t"]);
+            assert_ne!(moved.status.code(), None);
+            let all = (1..=3).flat_map(|id| ["server", "node"].map(|name| (id, name)));
+            let old = all.map(|(id, name)| file(id, name, ".2"));
+            old.into_iter().all(|len| len.is_some()).then_some(())
+        },
+    );
+    let last = format!("{line} {lines}");
+    for id in 1..=3 {
+        wait_printed(&cluster, id, &last);
+        for name in ["server", "node"] {
+            assert_eq!(file(id, name, ".3"), None, "{id} {name}");
+            for old in ["", ".1", ".2"] {
+                // The line that filled it is whole.
+                let len = file(id, name, old).unwrap_or_default();
+                assert!(len <= 2 * BYTES, "{id} {name}.log{old}: {len} bytes");
+            }
+        }
+    }
 }

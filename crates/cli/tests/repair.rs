@@ -279,11 +279,17 @@ fn a_file_is_repaired_by_pieces_and_its_attributes_by_a_new_server() {
     assert_eq!((&done["pieces"], &done["rebuilt"]), (&1.into(), &Value::Null), "{done}");
     assert_eq!(fs::read(&file).unwrap()[..contents.len()], contents);
 
-    // Its mode: that is no content.
+    // Its mode: that is no content. The new server continues from an image that is older than the last time when all were found equal.
+    let index = real.image_that_counts(id, || {
+        client.set("key", "value").unwrap();
+    });
+    let (report, code) = verify(&real.cluster, &[]);
+    assert_eq!((code, &report["verdict"]), (Some(0), &"agree".into()), "{report:#}");
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     let (_, done) = served(port, || repair(&real.cluster, id));
     assert!(done["rebuilt"].is_string(), "{done}");
     let now = real.cluster.wait_status(0);
     assert_ne!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "another server");
+    assert_eq!(real.restored(id), Some(index), "{}", real.cluster.evidence());
     real.wait_files_agreed();
 }

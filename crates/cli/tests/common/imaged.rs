@@ -19,6 +19,24 @@ impl Real {
         let rows = status["replicas"].as_array().unwrap();
         let row = rows.iter().find(|row| row["role"] == "follower").unwrap();
         let id = row["id"].as_u64().unwrap();
+        let index = self.image_that_counts(id, &mut work);
+        let node = Pid::from_raw(row["node_pid"].as_i64().unwrap() as i32);
+        kill(node, Signal::SIGKILL).unwrap();
+        self.cluster.wait_said(&format!("node {id} died"));
+        work();
+        self.cluster.wait_status(0);
+        let restored = self.restored(id);
+        assert_eq!(restored, Some(index), "{}", self.cluster.evidence());
+        work();
+        self.wait_agreed();
+        self.wait_files_agreed();
+        self.wait_memory_agreed();
+    }
+
+    /// An image of a replica's server that counts while `work` is done; its entry.
+    #[track_caller]
+    pub fn image_that_counts(&self, id: u64, mut work: impl FnMut()) -> Value {
+        let place = &self.cluster.place;
         let taken =
             place.run(&["checkpoint", "create", "--name", "t", "--replica", &id.to_string()]);
         let said = String::from_utf8_lossy(&taken.stderr).into_owned();
@@ -32,20 +50,15 @@ impl Real {
             let image = row["images"].as_array()?.last()?.clone();
             (image["confirmed"] == true).then(|| image["index"].clone())
         };
-        let index = wait_for_or("the image to count", || self.cluster.evidence(), counts);
-        let node = Pid::from_raw(row["node_pid"].as_i64().unwrap() as i32);
-        kill(node, Signal::SIGKILL).unwrap();
-        self.cluster.wait_said(&format!("node {id} died"));
-        work();
-        self.cluster.wait_status(0);
-        let log = fs::read_to_string(place.path(&format!("data/node-{id}/node.log"))).unwrap();
+        wait_for_or("the image to count", || self.cluster.evidence(), counts)
+    }
+
+    /// The entry of the image from which a replica's server was restored last.
+    pub fn restored(&self, id: u64) -> Option<Value> {
+        let log = self.cluster.place.path(&format!("data/node-{id}/node.log"));
+        let log = fs::read_to_string(log).unwrap();
         let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let restored = events.rfind(|line| line["event"] == "restoring");
-        let restored = restored.map(|line| line["index"].clone());
-        assert_eq!(restored, Some(index), "{}", self.cluster.evidence());
-        work();
-        self.wait_agreed();
-        self.wait_files_agreed();
-        self.wait_memory_agreed();
+        restored.map(|line| line["index"].clone())
     }
 }
