@@ -167,7 +167,8 @@ fn times_of(k: &Kernel, st: &libc::stat, seen: Seen, start: Time) -> (Time, Time
 fn shape(st: &mut libc::stat) {
     if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
         st.st_size = BLOCK_BYTES;
-        st.st_nlink = 1;
+        // One that is removed has none.
+        st.st_nlink = st.st_nlink.min(1);
     }
     let link = st.st_mode & libc::S_IFMT == libc::S_IFLNK;
     let blocks = if link { 0 } else { st.st_size.max(0).saturating_add(BLOCK_BYTES - 1) };
