@@ -273,6 +273,9 @@ pub fn judge(
             return Ok(Ok(format!("refused: {why}")));
         }
         (Came::Refused(why), _) => return Ok(Err(format!("no image at {entries:?}: {why}"))),
+        (Came::Continued(..), Image::Refused(word)) => {
+            return Ok(Err(format!("an image at {entries:?}, and not refused: {word}")));
+        }
         (Came::Continued(run, figures, took), _) => (run, figures, took),
     };
     let name = format!("restored at {entries:?} of {}", log.len());
