@@ -307,6 +307,36 @@ fn hosts_without_the_program_join_and_take_over() {
     nodes.wait_members(&[2, 3, 4]);
 }
 
+/// Whichever of them is lost, and stays away, the other two go on: so the witness votes.
+#[test]
+fn two_actives_and_a_witness_go_on_without_any_one() {
+    let mut nodes = Nodes::new();
+    nodes.begin(1, "found", &[1]);
+    wait_redis(nodes.ports[0]).set("key", "value").unwrap();
+    for (id, kind) in [(2, "active"), (3, "witness")] {
+        nodes.begin(id, "join", &[1]);
+        let place = format!("{id}={}", nodes.address(id));
+        nodes.does(1, &["members", "add", &place, "--kind", kind]);
+    }
+    let all = [1, 2, 3];
+    nodes.wait_members(&all);
+    nodes.wait_equal(&[1, 2]);
+    for lost in [3, 1, 2] {
+        nodes.kill(lost);
+        let there = if lost == 1 { 2 } else { 1 };
+        let port = nodes.ports[there - 1];
+        for n in 0..100 {
+            let write = || wait_redis(port).set(&format!("{lost}-{n}"), "value").ok();
+            wait_for_or("a write", || nodes.evidence(), write);
+        }
+        nodes.start(lost);
+        nodes.wait_members(&all);
+        nodes.wait_equal(&[1, 2]);
+    }
+    let counted = wait_redis(nodes.ports[1]).say("DBSIZE");
+    assert_eq!(counted, Reply::Int(301), "{}", nodes.evidence());
+}
+
 /// The nodes of `skein run` stay as many as they are.
 #[test]
 fn skein_run_keeps_its_replicas() {

@@ -12,7 +12,6 @@ impl Real {
     /// something, again and again.
     #[track_caller]
     pub fn continue_a_follower_from_an_image(&self, mut work: impl FnMut()) {
-        let place = &self.cluster.place;
         // A server that is behind does not stand at once.
         self.wait_agreed();
         let status = self.cluster.wait_status(0);
