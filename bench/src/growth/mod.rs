@@ -119,6 +119,9 @@ pub struct Point {
     pub x: f64,
     /// By [`Figure::key`].
     pub values: BTreeMap<String, f64>,
+    /// As [`About::commit`], when it was measured.
+    #[serde(default)]
+    pub commit: String,
 }
 
 impl Growth {
@@ -132,6 +135,15 @@ impl Growth {
             }
         }
         (points, curves)
+    }
+
+    /// The commits at which the points of a topic were measured, each once.
+    pub fn commits(&self, topic: &Topic) -> Vec<&str> {
+        let (points, _) = self.of(topic);
+        let mut commits: Vec<&str> = points.iter().map(|point| point.commit.as_str()).collect();
+        commits.sort_unstable();
+        commits.dedup();
+        commits
     }
 }
 
@@ -241,6 +253,7 @@ impl Recorder {
                     curve: curve.to_owned(),
                     x,
                     values: values.collect(),
+                    commit: self.growth.about.commit.clone(),
                 });
                 true
             }
@@ -299,6 +312,7 @@ mod tests {
             curve: curve.to_owned(),
             x: 1.0,
             values: BTreeMap::new(),
+            commit: String::new(),
         };
         let points = vec![
             point("threads", "b"),
@@ -309,5 +323,6 @@ mod tests {
         let growth = Growth { points, ..Growth::default() };
         let (points, curves) = growth.of(&threads::TOPIC);
         assert_eq!((points.len(), curves), (3, vec!["b", "a"]));
+        assert_eq!(growth.commits(&threads::TOPIC), [""]);
     }
 }

@@ -66,12 +66,11 @@ fn text(growth: &Growth) -> String {
         "# How it grows\n\n\
          Written by `cargo xtask bench --report` from `bench/results/growth.json`. Don't edit it by hand. How single\n\
          servers compare with native is in [servers](servers.md).\n\n\
-         Measured by `{}`, {} at commit {}, on the same machine; each point once, 1.5 s, so single points are less sure\n\
+         Measured by `{}`, the last of them {}, on the same machine; each point once, 1.5 s, so single points are less sure\n\
          than the tables there.\n\
          Memory is what is resident: the node's includes the arena, which the server's has as well.\n\n",
         about.command,
         about.day(),
-        about.commit,
     );
     for topic in TOPICS {
         let (points, curves) = growth.of(topic);
@@ -92,7 +91,8 @@ fn text(growth: &Growth) -> String {
                 rows.push(row);
             }
         }
-        let _ = writeln!(text, "## {}\n\n{}", topic.title, table(&rows));
+        let commits = growth.commits(topic).join(", ");
+        let _ = writeln!(text, "## {}\n\nAt {commits}:\n\n{}", topic.title, table(&rows));
         for figure in topic.figures.iter().filter(|figure| figure.plotted) {
             let path = path(topic, figure);
             let at = path.trim_start_matches("bench/reports/");
