@@ -135,7 +135,7 @@ impl<E: Environment> Replica<E> {
     }
 
     fn server_ended(&mut self, status: i32) {
-        let (index, pid) = self.server().map_or_else(Default::default, |s| (s.admitted, s.pid));
+        let (index, pid) = self.server().map_or_else(Default::default, |s| (s.ended_at(), s.pid));
         let how = how(status);
         tracing::warn!(event = "server_ended", index = index.0, status, how, pid);
         let announced = self.server().is_some_and(|server| server.exit.is_some());

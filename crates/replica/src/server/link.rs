@@ -683,6 +683,12 @@ impl Link {
         Beyond { waits: waits.filter(|_| all), speaks: speaks || state == Some(state::OUTPUT_FULL) }
     }
 
+    /// The entry after which it has ended, if it has: at the earliest that with which its edition begins, though it ended before it admitted that.
+    #[must_use]
+    pub fn ended_at(&self) -> LogIndex {
+        self.admitted.max(LogIndex(self.edition.since))
+    }
+
     /// The server has executed this entry, and lived on.
     #[must_use]
     pub fn survived(&self) -> LogIndex {
