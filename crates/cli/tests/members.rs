@@ -337,6 +337,61 @@ fn two_actives_and_a_witness_go_on_without_any_one() {
     assert_eq!(counted, Reply::Int(301), "{}", nodes.evidence());
 }
 
+/// What it knows has passed: the entries behind its last are forgotten, a member is another one, and the server has other arguments.
+#[test]
+fn a_replica_that_was_away_for_long_comes_back() {
+    let mut nodes = Nodes::new();
+    nodes.keep_data();
+    for id in 1..=3 {
+        nodes.begin(id, "found", &[1, 2, 3]);
+    }
+    nodes.wait_members(&[1, 2, 3]);
+    wait_redis(nodes.ports[0]).set("first", "value").unwrap();
+    nodes.wait_equal(&[1, 2, 3]);
+    let own = |nodes: &Nodes, id: u64, key: &str| {
+        nodes.status(id)["replicas"][0][key].as_u64().unwrap_or_default()
+    };
+    let last = own(&nodes, 3, "commit_index");
+    nodes.kill(3);
+    let mut written = 0;
+    let mut client = wait_redis(nodes.ports[0]);
+    wait_for_or(
+        "the others to forget what it lacks",
+        || nodes.evidence(),
+        || {
+            written += 1;
+            let set = client.set(&format!("key:{written}"), "value");
+            if set.is_err() {
+                client = wait_redis(nodes.ports[0]);
+            }
+            let forgotten = || [1, 2].iter().all(|id| own(&nodes, *id, "first_entry") > last + 1);
+            (written % 50 == 0 && forgotten()).then_some(())
+        },
+    );
+    let args = nodes.hosts.setup.server[1..].to_vec();
+    let mut words = vec!["upgrade", "--args"];
+    words.extend(args.iter().map(String::as_str));
+    let said = nodes.does(1, &[&words[..], &["--maxmemory", "77mb"]].concat());
+    assert!(said.contains("edition 2 is up"), "{said}");
+    nodes.begin(4, "join", &[1]);
+    nodes.does(1, &["members", "replace", "2", &format!("4={}", nodes.address(4))]);
+    nodes.wait_removed(2);
+    nodes.start(3);
+    let all = [1, 3, 4];
+    nodes.wait_members(&all);
+    nodes.wait_equal(&all);
+    let log = fs::read_to_string(nodes.hosts.log(3)).unwrap();
+    assert!(log.contains("\"event\":\"image_received\""), "{}", nodes.evidence());
+    // It serves alone with the new one.
+    nodes.kill(1);
+    let mut client = wait_redis(nodes.ports[2]);
+    for key in ["first", "key:1"] {
+        assert_eq!(client.get(key).unwrap().as_deref(), Some(&b"value"[..]), "{key}");
+    }
+    let most = client.say("CONFIG GET maxmemory");
+    assert!(format!("{most:?}").contains(&format!("{:?}", b"80740352")), "{most:?}");
+}
+
 /// The nodes of `skein run` stay as many as they are.
 #[test]
 fn skein_run_keeps_its_replicas() {
