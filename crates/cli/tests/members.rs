@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::time::Instant;
 
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
@@ -390,6 +391,38 @@ fn a_replica_that_was_away_for_long_comes_back() {
     }
     let most = client.say("CONFIG GET maxmemory");
     assert!(format!("{most:?}").contains(&format!("{:?}", b"80740352")), "{most:?}");
+}
+
+/// Images and the rest of the logs are enough, and nothing acknowledged is lost, while images are taken and logs forget.
+#[test]
+fn all_replicas_are_killed_at_once_again_and_again() {
+    const ALL: [u64; 3] = [1, 2, 3];
+    let mut nodes = Nodes::three();
+    let load = Load::start(3, nodes.clients(), || {});
+    let mut forgotten = [1; 3];
+    for _ in 0..4 {
+        let first = |id: u64| nodes.status(id)["replicas"][0]["first_entry"].as_u64();
+        let forgets = || {
+            let now = ALL.map(|id| first(id).unwrap_or_default());
+            let all = now.iter().zip(forgotten).all(|(now, before)| *now > before);
+            all.then_some(now)
+        };
+        forgotten = wait_for_or("all logs to forget", || nodes.evidence(), forgets);
+        ALL.into_iter().for_each(|id| nodes.kill(id));
+        let killed = Instant::now();
+        ALL.into_iter().for_each(|id| nodes.start(id));
+        let answered = || (load.last_answer() > killed).then_some(());
+        wait_for_or("an answer", || nodes.evidence(), answered);
+    }
+    load.pause();
+    nodes.wait_equal(&ALL);
+    for id in ALL {
+        let log = fs::read_to_string(nodes.hosts.log(id)).unwrap();
+        let restored = log.matches("\"event\":\"restoring\"").count();
+        assert!(restored >= 4, "node {id}: {restored} restored\n{}", nodes.evidence());
+    }
+    load.resume();
+    nodes.check(load, 1);
 }
 
 /// The nodes of `skein run` stay as many as they are.
