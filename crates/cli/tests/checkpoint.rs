@@ -183,6 +183,33 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     real.end();
 }
 
+/// Where the kernel does not tell which pages were written, all are read and compared: an image has what changed then, too.
+#[test]
+fn pages_are_compared_where_the_kernel_does_not_tell_which_were_written() {
+    let (place, port) = (Place::new(), free_port());
+    let mut command = place.skein_with_runtime();
+    command.env("SKEIN_COMPARE_PAGES", "1");
+    command.args(["run", "--name", "t", "--data", &place.data(), "--"]);
+    command.args(["/usr/bin/redis-server", "--port", &port.to_string(), "--save", ""]);
+    let real = Real::around(Cluster::spawn(place, port, &mut command));
+    real.cluster.wait_ready();
+    let mut random = Random::new(9);
+    work(&real, 2000, &mut random);
+    let (replica, node) = follower(&real);
+    let (_, all) = take_pages(&real, replica, &mut random);
+    let (second, few) = take_pages(&real, replica, &mut random);
+    assert!(few < all / 2, "{few} of {all} pages");
+    assert_eq!(events(&real, replica, "pages_compared").len(), 2, "{}", real.cluster.evidence());
+    kill(node, Signal::SIGKILL).unwrap();
+    real.cluster.wait_said(&format!("node {replica} died"));
+    work(&real, 200, &mut random);
+    real.cluster.wait_status(0);
+    real.wait_agreed();
+    let restored = events(&real, replica, "restoring");
+    assert_eq!(restored.last().unwrap()["index"], second, "{}", real.cluster.evidence());
+    real.wait_memory_agreed();
+}
+
 /// Its clients wait for as little as possible: the server forks for its first image. For later ones it stands until what changed is read, most of which was while it went on. A restart
 /// continues from one with all that was acknowledged.
 #[test]

@@ -454,6 +454,9 @@ fn copy<'b>(
             Ok(paths.into_iter().map(about).collect())
         };
         let standing = source.stand(before, deadline, pack).map_err(|error| error.to_string())?;
+        if compares() {
+            tracing::info!(event = "pages_compared", index = state.index.0);
+        }
         if let Some(why) = standing.stood_because() {
             tracing::info!(event = "image_without_fork", index = state.index.0, why);
         }
