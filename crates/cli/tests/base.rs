@@ -48,8 +48,7 @@ impl Redis {
     /// Kills everything; `change` comes before the next start.
     fn again(self, change: impl FnOnce(&Path, &Place)) -> Self {
         let Self { mut cluster, dir } = self;
-        cluster.signal(Signal::SIGKILL);
-        cluster.wait_end();
+        cluster.kill_all();
         let port = cluster.port;
         let place = cluster.into_place();
         change(&dir, &place);
@@ -175,8 +174,7 @@ fn a_library_may_change_or_vanish() {
         wait_for_or("pinned files", || ls(id), || ls(id).contains("/lib/libword.so").then_some(()));
     }
     for change in [lengthen as fn(&Path), |path| fs::remove_file(path).unwrap()] {
-        cluster.signal(Signal::SIGKILL);
-        cluster.wait_end();
+        cluster.kill_all();
         change(&dir.join("libword.so.1"));
         cluster = run(cluster.into_place());
         cluster.wait_ready();

@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 
 use common::cluster::{Cluster, free_port};
 use common::{Place, assert_line};
-use nix::sys::signal::Signal;
 
 /// The programs, their libraries and the directory of their data.
 struct Programs {
@@ -109,8 +108,7 @@ fn another_library_and_another_program_go_on_with_the_data() {
     undone(&cluster, &["--", "/bin/false"]);
     assert_eq!(cluster.ask("x"), "6 3 7");
     // It is what a cluster that is started again has, without any of these files.
-    cluster.signal(Signal::SIGKILL);
-    cluster.wait_end();
+    cluster.kill_all();
     for name in ["first", "second", "libword.so", "libmore.so"] {
         fs::remove_file(programs.dir.join(name)).unwrap();
     }

@@ -149,6 +149,16 @@ impl Cluster {
         wait_for("skein run to end", || run.try_wait().unwrap()).code()
     }
 
+    /// Kills `skein run`, and waits until all nodes and servers, which end with it, are gone.
+    #[track_caller]
+    pub fn kill_all(&mut self) {
+        self.signal(nix::sys::signal::Signal::SIGKILL);
+        self.wait_end();
+        let dir = self.place.dir.path().to_str().unwrap();
+        let gone = || processes_naming(dir).is_empty().then_some(());
+        wait_for_or("all processes to end", || self.said(), gone);
+    }
+
     /// Asserts that only the data directory is left.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
