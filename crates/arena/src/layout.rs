@@ -1,7 +1,7 @@
 //! Addresses, sizes and descriptor numbers of the arena, and the header's fields.
 
 use crate::gate::{Gate, News};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The arena's address in the server: far from everything that Linux places there itself with ASLR off.
 pub const SERVER_BASE: usize = 0x2a00_0000_0000;
@@ -279,6 +279,20 @@ pub struct Header {
     pub news: News,
     /// Entries that the server may take by itself.
     pub plan: crate::planned::Plan,
+}
+
+impl Header {
+    /// Runtime: when the timer is due that the server waits for, if it waits for nothing else.
+    pub fn awaited_timer(&self) -> Option<u64> {
+        let waits = self.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
+        waits.then(|| self.deadline_ns.load(Ordering::Relaxed))
+    }
+
+    /// Runtime, when the server is about to wait: whether a node that has closed its gate for news only is to be woken, as it is for all but waiting for the next timer.
+    pub fn has_news(&self) -> bool {
+        self.awaited_timer()
+            .is_none_or(|due_ns| self.news.has_any(due_ns, self.plan.is_expected(due_ns)))
+    }
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

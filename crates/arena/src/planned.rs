@@ -63,7 +63,7 @@ pub struct Plan {
     word: AtomicU64,
     /// The stamp of the entry for which the server sleeps, 0 if for none; written by the runtime.
     awaited_ns: AtomicU64,
-    /// The last one is no entry: it says before when the node wakes by itself.
+    /// Behind the last entry is no other one, but from when on a timer's entry is made by the node.
     steps: [Place; MOST + 1],
 }
 

@@ -170,24 +170,19 @@ impl Scripted {
             self.arena.header().server_gate.reopen();
             ran.more = true;
         }
-        let planned = self.arena.header().plan.look(self.awaited_timer());
+        let header = self.arena.header();
+        let planned = header.plan.look(header.awaited_timer());
         ran.until = planned.map(|next| Duration::from_nanos(next.step.at_ns));
         ran.wakes = self.wakes();
         ran
     }
 
-    /// When the timer is due that it waits for, if it waits for nothing else.
-    fn awaited_timer(&self) -> Option<u64> {
-        let h = self.arena.header();
-        let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
-        waits.then(|| h.deadline_ns.load(Ordering::Relaxed))
-    }
-
     /// Takes the entry that it may take by itself by now, if nothing else is there; answers its length in the ring.
     fn take_planned(&self, now: Duration) -> Option<u64> {
         let is_empty = self.input.is_empty().expect("the node keeps the ring whole");
-        let due_ns = self.awaited_timer().filter(|_| is_empty)?;
-        let plan = &self.arena.header().plan;
+        let header = self.arena.header();
+        let due_ns = header.awaited_timer().filter(|_| is_empty)?;
+        let plan = &header.plan;
         let next = plan.next(due_ns)?;
         let takes = Duration::from_nanos(next.step.at_ns) <= now && plan.take(&next, due_ns);
         takes.then_some(next.step.bytes)
@@ -262,12 +257,7 @@ impl Scripted {
     }
 
     fn wakes(&self) -> bool {
-        let h = self.arena.header();
-        h.node_gate.open_for(|| {
-            h.server_state.load(Ordering::Relaxed) != state::QUIESCENT || {
-                let due_ns = h.deadline_ns.load(Ordering::Relaxed);
-                h.news.has_any(due_ns, h.plan.is_expected(due_ns))
-            }
-        })
+        let header = self.arena.header();
+        header.node_gate.open_for(|| header.has_news())
     }
 }

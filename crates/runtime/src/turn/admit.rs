@@ -97,14 +97,7 @@ pub fn wait(k: &Kernel, why: Wait) {
 extern "C" fn sleep(input: usize) {
     // SAFETY: `wait`'s, which waits for this.
     let input = unsafe { &*(input as *const Consumer) };
-    turn::sleep_at_gate(|| empty(input), || header().plan.look(awaited_timer()));
-}
-
-/// When the timer is due that the server waits for, if it waits for nothing else.
-fn awaited_timer() -> Option<u64> {
-    let h = header();
-    let waits = h.server_state.load(Ordering::Relaxed) == state::QUIESCENT;
-    waits.then(|| h.deadline_ns.load(Ordering::Relaxed))
+    turn::sleep_at_gate(|| empty(input), || header().plan.look(header().awaited_timer()));
 }
 
 /// Until that entry may be taken, ns; `None` if its time is long past.
@@ -116,7 +109,7 @@ pub fn time_left(next: &Next) -> Option<u64> {
 
 /// Takes the entry that the server may take by itself by now; answers its length in the ring.
 fn take_planned() -> Option<u64> {
-    let due_ns = awaited_timer()?;
+    let due_ns = header().awaited_timer()?;
     let plan = &header().plan;
     let next = plan.next(due_ns).filter(|next| time_left(next) == Some(0))?;
     plan.take(&next, due_ns).then_some(next.step.bytes)

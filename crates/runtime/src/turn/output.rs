@@ -8,7 +8,7 @@ use crate::{origin, stack, sys};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::full;
-use skein_arena::layout::{WAKE_FD, state};
+use skein_arena::layout::WAKE_FD;
 use skein_arena::ring::Producer;
 use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, OutFrame};
 use skein_model::pad8;
@@ -130,13 +130,7 @@ pub fn wake_node() {
 
 /// As [`wake_node`] when the server is about to wait; a node that wants to be woken for news only is woken for those, as for all but waiting for the next timer.
 pub fn wake_node_for_news() {
-    let h = header();
-    wake_node_for(|| {
-        h.server_state.load(Ordering::Relaxed) != state::QUIESCENT || {
-            let due_ns = h.deadline_ns.load(Ordering::Relaxed);
-            h.news.has_any(due_ns, h.plan.is_expected(due_ns))
-        }
-    });
+    wake_node_for(|| header().has_news());
 }
 
 fn wake_node_for(has_news: impl Fn() -> bool) {
