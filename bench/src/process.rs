@@ -143,6 +143,13 @@ pub fn trees(roots: impl IntoIterator<Item = i32>) -> Vec<i32> {
     all
 }
 
+/// Whether a process has not ended: one that only waits for its parent has.
+pub fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
 /// CPU time of the processes and of their ended children so far: user and system.
 ///
 /// A process that ended after it was listed counts where its parent is listed, too.
@@ -195,6 +202,23 @@ pub fn disk_written(pids: &[i32]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_lives_until_it_ends() {
+        assert!(lives(std::process::id().cast_signed()));
+        let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
+        let pid = child.id().cast_signed();
+        assert!(lives(pid));
+        child.kill().expect("killed");
+        // Nobody has waited for it.
+        let start = Instant::now();
+        while lives(pid) {
+            assert!(start.elapsed() < Duration::from_secs(30), "the process has not ended");
+            std::thread::yield_now();
+        }
+        child.wait().expect("its end");
+        assert!(!lives(pid));
+    }
 
     #[test]
     fn ticks_are_found_behind_any_name() {

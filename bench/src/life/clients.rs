@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, await_some};
 use crate::servers::redis;
 use crate::wire::Client;
 use skein_testkit::{Failure, Outcome};
@@ -17,6 +17,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// The client that counts asks so often.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
+/// A cluster that counts so far goes on: more than may have been on the way.
+const GOES_ON: u64 = 50;
 
 /// All clients. Each tries the hosts in turn.
 pub struct Clients<'c> {
@@ -78,6 +80,29 @@ impl<'c> Clients<'c> {
     /// The highest count that was acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Fails unless the cluster, which serves, has counted this far, and no further than it was asked to.
+    pub fn counted(&self, least: u64) -> Outcome {
+        let look = redis::command(&["INCRBY", "count", "0"], ":");
+        let found = await_some("an answer", || {
+            let mut client = self.cluster.client()?;
+            // It may reset its connections once more.
+            Ok(client.exchange(&look).ok().and_then(|()| number(client.got()).ok()))
+        })?;
+        let most = self.attempted();
+        if (least..=most).contains(&found) {
+            return Ok(());
+        }
+        Err(Failure(format!(
+            "the cluster has counted to {found}; {least} was acknowledged, of {most} attempts"
+        )))
+    }
+
+    /// Waits until the cluster has counted on.
+    pub fn go_on(&self) -> Outcome {
+        let enough = self.acknowledged() + GOES_ON;
+        await_some("the cluster to count on", || Ok((self.acknowledged() >= enough).then_some(())))
     }
 
     /// How often was asked to count.

@@ -261,6 +261,17 @@ impl Cluster {
         self.state().nodes.kill(id)
     }
 
+    /// Kills all nodes at once, and with them their servers; they are not started again.
+    pub fn crash_all(&self) -> Outcome {
+        self.state().nodes.kill_all()
+    }
+
+    /// Starts nodes again that were killed.
+    pub fn come_back(&self, ids: &[u64]) -> Outcome {
+        let mut state = self.state();
+        ids.iter().try_for_each(|id| state.nodes.start(*id))
+    }
+
     /// A replica's disk is lost; a new one is filled by the others.
     pub fn lose_disk(&self, id: u64) -> Outcome {
         let data = {
@@ -367,16 +378,35 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Something, once this replica is a passive one that could lead.
-    pub fn has_passive(&self, id: u64) -> Outcome<Option<()>> {
-        let replica = self.state().nodes.status(id)?["replicas"][0].clone();
-        let can_lead = replica["state"] == "passive" && replica["role"] != "learner";
-        Ok((can_lead && replica["kind"] == "passive").then_some(()))
+    /// Waits until this replica has a vote, is of a kind without a server (`passive` or `witness`), and has none.
+    pub fn rests(&self, id: u64, kind: &str) -> Outcome {
+        await_some(&format!("replica {id} to rest as {kind}"), || {
+            let replica = self.state().nodes.status(id)?["replicas"][0].clone();
+            let rests = replica["state"] == kind && replica["kind"] == kind;
+            let votes = replica["role"].is_string() && replica["role"] != "learner";
+            Ok((rests && votes).then_some(()))
+        })
     }
 
-    /// Something, once all replicas have the same digest at the same entry.
-    pub fn equal_digests(&self) -> Outcome {
-        await_some("equal digests", || self.whole()?.equal_digests()).map(drop)
+    /// The digest that all replicas have at the same entry, as soon as they have.
+    pub fn equal_digests(&self) -> Outcome<String> {
+        await_some("equal digests", || self.whole()?.equal_digests())
+    }
+
+    /// Compares the pages and the files of all members' servers; answers what was compared.
+    pub fn verify(&self) -> Outcome<String> {
+        let said = self.skein(&["verify", "--json"])?;
+        let report: Value = serde_json::from_str(&said)
+            .map_err(|error| Failure::of("skein verify --json", error))?;
+        let compared = report["replicas"].as_array().map_or(0, Vec::len);
+        if report["verdict"] != "agree" || compared != self.members().len() {
+            return Err(Failure::of("skein verify has not found all members equal", report));
+        }
+        let first = &report["replicas"][0];
+        Ok(format!(
+            "{compared} times the same {} pages and {} files",
+            first["pages"], first["files"]
+        ))
     }
 
     /// Whether the cluster is what it should be, soon.

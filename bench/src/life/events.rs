@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Event;
 use super::clients::Clients;
 use super::cluster::{Cluster, await_some};
-use crate::process::Kept;
+use crate::process::{self, Kept};
 use crate::servers::redis;
 use crate::wire::{Client, Exchange, free_address};
 use skein_testkit::cluster::status::{Replica, Status};
@@ -25,8 +25,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A kind of events.
 pub struct Kind {
     what: &'static str,
-    /// Whether members change, which needs a log on the disk.
-    pub changes_members: bool,
+    /// Whether it needs logs on the disk: members change, or no node is left.
+    pub needs_disk: bool,
     does: fn(&At<'_>) -> Outcome,
 }
 
@@ -38,11 +38,11 @@ struct At<'a> {
 }
 
 const fn kind(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
-    Kind { what, changes_members: false, does }
+    Kind { what, needs_disk: false, does }
 }
 
-const fn members(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
-    Kind { what, changes_members: true, does }
+const fn on_disk(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
+    Kind { what, needs_disk: true, does }
 }
 
 /// All, in their order.
@@ -55,21 +55,23 @@ pub const KINDS: &[Kind] = &[
     kind("a follower's disk lost, and filled anew", |at| at.cluster.lose_disk(at.follower()?.id)),
     kind("the leader's server killed", |at| at.end(at.status.leader()?.server_pid)),
     kind("a byte of memory flipped, and repaired", flip),
-    members("a follower's host lost, and replaced", |at| at.replace_lost(at.follower()?.id)),
+    on_disk("a follower's host lost, and replaced", |at| at.replace_lost(at.follower()?.id)),
     kind("upgraded to another environment", environment),
     kind("written files exported, and read", export),
-    members("grown to five replicas", grow),
-    members("two followers' nodes of five killed", kill_two),
-    members("shrunk to three replicas, without the oldest", shrink),
+    on_disk("grown to five replicas", grow),
+    on_disk("two followers' nodes of five killed", kill_two),
+    on_disk("shrunk to three replicas, without the oldest", shrink),
     kind("a host's file edited, without effect", edit),
     kind("the edited file taken over", take_over),
     kind("another Skein on each host in turn", renew),
     kind("the servers given that Skein", new_runtime),
-    members("the leader's host lost, and replaced", |at| at.replace_lost(at.status.leader()?.id)),
+    on_disk("the leader's host lost, and replaced", |at| at.replace_lost(at.status.leader()?.id)),
     kind("upgraded to another program", program),
-    members("a passive replica instead of an active one, and back", passive),
+    on_disk("a passive replica instead of an active one, and back", passive),
+    on_disk("all nodes killed at once", kill_all),
+    on_disk("a witness, the other follower's node killed, and back", witness),
     kind("all images read", read_images),
-    kind("all compared", |at| at.cluster.skein(&["verify"]).map(drop)),
+    kind("all compared", |at| at.cluster.verify().map(drop)),
 ];
 
 /// Does one, waits until all replicas are in step, and checks that the cluster is what it should be.
@@ -142,6 +144,17 @@ impl At<'_> {
         let at = self.other_than(old)?;
         self.cluster.on(at, &["members", "replace", &old.to_string(), &place, "--kind", kind])?;
         self.cluster.change(Some(new), None)?;
+        Ok(new)
+    }
+
+    /// The same, until the one that comes does what its kind does, and the other one's host is gone.
+    fn exchange(&self, old: u64, kind: &str) -> Outcome<u64> {
+        let new = self.replace(old, kind)?;
+        self.cluster.change(None, Some(old))?;
+        match kind {
+            "active" => self.cluster.whole().map(drop)?,
+            resting => self.cluster.rests(new, resting)?,
+        }
         Ok(new)
     }
 
@@ -305,12 +318,34 @@ fn program(at: &At<'_>) -> Outcome {
 }
 
 fn passive(at: &At<'_>) -> Outcome {
-    let old = at.follower()?.id;
-    let passive = at.replace(old, "passive")?;
-    at.cluster.change(None, Some(old))?;
-    await_some("the passive replica to be in step", || at.cluster.has_passive(passive))?;
-    at.replace(passive, "active")?;
-    at.cluster.change(None, Some(passive))
+    let passive = at.exchange(at.follower()?.id, "passive")?;
+    at.exchange(passive, "active").map(drop)
+}
+
+/// No process of any node or server is left before the first node is started again.
+fn kill_all(at: &At<'_>) -> Outcome {
+    let all = process::trees(at.status.pids());
+    at.cluster.crash_all()?;
+    await_some("all nodes and servers to be gone", || {
+        Ok((!all.iter().any(|pid| process::lives(*pid))).then_some(()))
+    })?;
+    let least = at.clients.acknowledged();
+    at.cluster.come_back(&at.cluster.members())?;
+    at.cluster.whole()?;
+    at.clients.counted(least)
+}
+
+/// Two actives and a witness go on without one of the actives.
+fn witness(at: &At<'_>) -> Outcome {
+    let witness = at.exchange(at.follower()?.id, "witness")?;
+    let leader = at.cluster.whole()?.leader()?.id;
+    let mut others = at.cluster.members().into_iter().filter(|id| ![leader, witness].contains(id));
+    let other = others.next().ok_or_else(|| Failure("no other follower".to_owned()))?;
+    at.cluster.crash(other)?;
+    at.clients.go_on()?;
+    at.cluster.come_back(&[other])?;
+    at.cluster.whole()?;
+    at.exchange(witness, "active").map(drop)
 }
 
 fn flip(at: &At<'_>) -> Outcome {

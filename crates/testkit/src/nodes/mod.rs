@@ -235,6 +235,20 @@ impl Nodes {
         ended.map(drop).map_err(|error| Failure::of(format!("node {id}"), error))
     }
 
+    /// Kills all at once, and their servers with them; nobody starts them again.
+    ///
+    /// # Errors
+    /// One cannot be killed.
+    pub fn kill_all(&mut self) -> Outcome {
+        for (id, host) in &mut self.hosts {
+            host.again = None;
+            let killed = host.node.as_mut().map_or(Ok(()), Child::kill);
+            killed.map_err(|error| Failure::of(format!("node {id}"), error))?;
+        }
+        self.hosts.values_mut().for_each(Host::end);
+        Ok(())
+    }
+
     /// Hands out the node's process: from now on nobody starts it again.
     ///
     /// # Errors
