@@ -2,9 +2,10 @@
 //! are lost and replaced, members come and go, and the server, its files and Skein are upgraded, again and again.
 //!
 //! A client counts up and notices a count that was acknowledged and is lost, or comes twice; another set of clients writes values to a bounded number of keys, so that a bounded
-//! log, bounded images and bounded memory are to be seen. At the end all replicas are compared, digests and pages. Whatever goes wrong ends the run with
+//! log, bounded images and bounded memory are to be seen, and asserted ([`bounds`]). At the end all replicas are compared, digests and pages. Whatever goes wrong ends the run with
 //! an error, after the results were written.
 
+mod bounds;
 mod clients;
 mod cluster;
 mod events;
@@ -202,6 +203,7 @@ fn under_load(
     let digest = cluster.equal_digests()?;
     let pages = cluster.verify()?;
     println!("at the end all replicas are equal: digest {digest}; {pages}");
+    println!("{}", bounds::check(&life.events, &life.samples, kinds.len())?);
     Ok(())
 }
 
