@@ -54,6 +54,8 @@ pub enum Scenario {
     Idle(Option<Timer>),
     /// So it is with a server whose timer says nothing, and meanwhile a follower's node is started again.
     Returns,
+    /// Without faults: images are due often.
+    Turns,
 }
 
 /// A timer of the server.
@@ -405,6 +407,13 @@ impl Plan {
                 // As users have it: images at short intervals cost syncs.
                 plan.checkpoint = CheckpointConfig::default();
                 plan.calm_us = 500_000;
+            }
+            Scenario::Turns => {
+                plan.checkpoint = CheckpointConfig {
+                    log_entries: 20,
+                    leader_intervals: 0,
+                    ..CheckpointConfig::default()
+                };
             }
             Scenario::Broken(
                 Brokenness::DiskHangs | Brokenness::DiskSlow | Brokenness::DiskFull,

@@ -163,6 +163,20 @@ fn an_idle_cluster_rests_and_a_timer_that_says_something_is_heard_at_once() {
     }
 }
 
+#[test]
+fn followers_take_their_images_in_turn() {
+    let (mut images, mut largest) = (0, 0);
+    for seed in 0..100 {
+        let options = Options { scenario: Scenario::Turns, ..Options::default() };
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(report.stood_together, 0, "seed {seed}: {report:?}");
+        assert!(report.images > 1, "seed {seed}: {report:?}");
+        images += report.images;
+        largest = largest.max(report.images);
+    }
+    assert!(images > 500, "{images} images, {largest} of one cluster");
+}
+
 /// As above. What others have committed waits for no sync that comes a second later, nor for a heartbeat.
 #[test]
 fn a_node_that_returns_to_an_idle_cluster_is_in_step_at_once() {

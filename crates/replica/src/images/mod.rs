@@ -1,7 +1,7 @@
 //! Images of the server: when one is taken, which are kept, which one is fetched from another replica. Pure; [`crate::replica`] carries it out.
 //!
 //! A replica keeps a few images on its disk, its own or another's: at one entry all servers are alike. A follower takes one while its server stands still
-//! for a moment; no client waits for that. Where there are several, they do so at the same entries, and their images are compared (`crate::replica`'s `roots`). A leader fetches one from a follower, and takes one itself only when no other replica has any. What the oldest kept
+//! for a moment; no client waits for that. Several do so in turn, or, where images are to be compared (`crate::replica`'s `roots`), at the same entries. A leader fetches one from a follower, and takes one itself only when no other replica has any. What the oldest kept
 //! image covers is forgotten by the log, so the replica's disk stays bounded, and image and log together are always the whole.
 //!
 //! ```text
@@ -17,8 +17,10 @@ pub mod fetch;
 pub mod schedule;
 mod sent;
 mod taken;
+mod turn;
 
 pub use fetch::Fetch;
 pub use schedule::Schedule;
 pub use sent::Sent;
 pub use taken::{Checkpointed, Taken, Taking};
+pub use turn::Turn;

@@ -1,7 +1,7 @@
 //! When the next image is due.
 //!
 //! By what a restart would have to execute again (entries, bytes of the log), or by time if anything happened. An image that took long to take or to fetch is
-//! followed by a pause of [`SHARE`] times as long, so that images cost a bounded share of a replica's time; one that failed is tried again after growing pauses.
+//! followed by a pause of [`SHARE`] times as long, so that images cost a bounded share of a replica's time, unless the log grows too long meanwhile; one that failed is tried again after growing pauses.
 
 use crate::config::CheckpointConfig;
 use skein_model::{LogIndex, WallNs};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// The pause after an image, in times of what it took.
 const SHARE: u32 = 20;
+/// It ends when the log has grown by so many times what is configured: a disk, and with a log in memory the node, has room for so much.
+const LONGEST: u64 = 8;
 /// The pause after the first failure; doubled with each in a row,
 const PAUSE: Duration = Duration::from_secs(1);
 /// up to this.
@@ -108,11 +110,16 @@ impl Schedule {
         let (times, of_bytes) = after.times();
         enabled
             && entries > 0
-            && now >= self.not_before
+            && (now >= self.not_before || self.is_too_long())
             && (self.hurries && after != After::Others
                 || entries >= log_entries.saturating_mul(times)
                 || self.bytes >= log_bytes.saturating_mul(of_bytes)
                 || waited >= Duration::from_secs(interval_s.saturating_mul(times)))
+    }
+
+    /// Whether the log has grown so much that no pause counts, but one after a failure.
+    const fn is_too_long(&self) -> bool {
+        self.failures == 0 && self.bytes >= self.config.log_bytes.saturating_mul(LONGEST)
     }
 
     /// What begins between two entries, given with their times; nothing when images are not taken by themselves. The same on all replicas with this configuration.
@@ -241,6 +248,12 @@ mod tests {
             !s.is_due(LogIndex(999), After::Nobody, 29 * SECOND)
                 && s.is_due(LogIndex(999), After::Nobody, 30 * SECOND)
         );
+        s.committed(7999);
+        assert!(!s.is_due(LogIndex(999), After::Nobody, 29 * SECOND));
+        s.committed(1);
+        assert!(s.is_due(LogIndex(999), After::Nobody, 29 * SECOND), "the log grows too long");
+        s.failed(29 * SECOND);
+        assert!(!s.is_due(LogIndex(999), After::Nobody, 29 * SECOND));
     }
 
     #[test]

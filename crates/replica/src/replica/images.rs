@@ -4,7 +4,9 @@
 //! longer and begin meanwhile.
 
 mod prepare;
+mod transfer;
 mod trouble;
+mod turn;
 
 use self::prepare::Preparing;
 use super::Replica;
@@ -13,7 +15,7 @@ use crate::agreement::unhurried::{LONGEST_UNASKED, PATIENCE};
 use crate::editions::Editions;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
-use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taking};
+use crate::images::{Checkpointed, Fetch, Schedule, Sent, Taking, Turn};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use skein_log::frame::KIND_APP;
@@ -64,6 +66,7 @@ pub(super) struct Images {
     /// Bytes a second that are fetched at most.
     rate: u64,
     pub(super) schedule: Schedule,
+    turn: Turn,
     preparing: Option<Preparing>,
     pub(super) taking: Option<Taking>,
     pub(super) fetch: Option<Fetch>,
@@ -105,6 +108,7 @@ impl Images {
             keep: config.keep.max(1),
             rate: config.fetch_bytes_per_s,
             schedule: Schedule::new(config.clone(), newest),
+            turn: Turn::default(),
             preparing: None,
             taking: None,
             fetch: None,
@@ -267,18 +271,18 @@ impl<E: Environment> Replica<E> {
         self.tend_fetch();
         self.confirm_image();
         if self.slot.rests() {
+            self.images.turn.is_over();
             // It takes none, and has each newer one of the others, not too often.
             if self.images.fetch.is_none() && self.images.schedule.may_begin(self.now) {
                 self.fetch(LogIndex(1), false);
             }
             return;
         }
-        let executed = self.survived();
         let waits =
             self.images.unconfirmed.is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
         let is_begun = self.images.taking.is_some() || self.images.preparing.is_some();
         if is_begun || self.images.fetch.is_some() || waits {
-            return;
+            return self.images.turn.is_over();
         }
         // Another replica needs one, and there is none that would do.
         let base = LogIndex(self.consensus.first_index().0 - 1);
@@ -287,12 +291,17 @@ impl<E: Environment> Replica<E> {
             let _ = self.prepare_image();
             return;
         }
-        let after = self.image_after();
-        let others_serve = after == After::Others;
-        if self.images.schedule.is_due(executed, after, self.now) {
+        let (executed, after) = (self.survived(), self.image_after());
+        let is_due = |after| self.images.schedule.is_due(executed, after, self.now);
+        let (due, of_others) = (is_due(after), is_due(After::Nobody));
+        let in_turn = due && after == After::Nobody;
+        if !in_turn {
+            self.images.turn.is_over();
+        }
+        if due && (!in_turn || self.is_its_turn()) {
             // When it cannot begin now, it is tried again soon.
             let _ = self.prepare_image();
-        } else if others_serve && self.images.schedule.is_due(executed, After::Nobody, self.now) {
+        } else if after == After::Others && of_others {
             self.fetch(LogIndex(1), false);
         }
     }
@@ -310,7 +319,8 @@ impl<E: Environment> Replica<E> {
     pub(super) fn images_wake(&self) -> Option<Duration> {
         let asked = self.images.asked_until.is_some();
         let begins = asked || self.images.preparing.is_some();
-        let busy = begins || self.images.fetch.is_some() || self.images.need.is_some();
+        let fetches = self.images.fetch.is_some() || self.images.need.is_some();
+        let busy = begins || fetches || self.images.turn.is_awaited();
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
         if self.slot.rests() && !busy {
             let newer = self.images.known.values().any(|index| *index > newest);
@@ -678,74 +688,6 @@ impl<E: Environment> Replica<E> {
             _ => return false,
         }
         true
-    }
-
-    fn part_came(&mut self, peer: ReplicaId, index: LogIndex, from: u64, bytes: &[u8]) {
-        let is_it = |fetch: &&mut Fetch| fetch.from == peer && fetch.index() == index;
-        let Some(fetch) = self.images.fetch.as_mut().filter(is_it) else { return };
-        if bytes.is_empty() {
-            self.images.held.remove(&peer);
-            self.images.fetch = None;
-        } else if fetch.takes(from, bytes.len() as u64, self.now) {
-            let file = fetch.file;
-            self.env.receive_image(file, from, bytes.to_vec());
-            self.ask_for_parts();
-        }
-    }
-
-    fn ask_for_parts(&mut self) {
-        while let Some(fetch) = &mut self.images.fetch
-            && let Some(from) = fetch.ask(self.now)
-        {
-            let (to, index) = (fetch.from, fetch.index());
-            let bytes = [index.0.to_le_bytes(), from.to_le_bytes()].concat();
-            if !self.env.send(to, FETCH, &bytes) {
-                self.images.fetch = None;
-            }
-        }
-    }
-
-    fn tend_fetch(&mut self) {
-        if let Some(fetch) = self.images.fetch.take_if(|fetch| fetch.is_over(self.now)) {
-            tracing::warn!(
-                event = "image_not_received",
-                index = fetch.index().0,
-                why = "its sender is silent"
-            );
-            self.images.held.remove(&fetch.from);
-        }
-        self.ask_for_parts();
-        if self.images.fetch.is_none()
-            && let Some(need) = self.images.need
-        {
-            self.fetch(need, true);
-        }
-    }
-
-    /// Fetches the newest image that a peer has, if it is of this entry or a later one, and newer than any here. `any`: one that is not confirmed will do, if it is
-    /// the leader's: clients have seen its answers.
-    fn fetch(&mut self, least: LogIndex, any: bool) {
-        let newest = self.images.newest().map(Image::index).unwrap_or_default();
-        let least = if any { least } else { least.max(self.images.doubted) };
-        let leader = self.consensus.leader().filter(|_| any);
-        let held = self.images.held.iter();
-        let of_all = held.filter_map(|(peer, files)| Some((*peer, files[0]?)));
-        let of_leader = leader.and_then(|id| Some((id, self.images.held.get(&id)?[1]?)));
-        let taking = self.images.taking.as_ref().map(|taking| taking.after);
-        let fits = |file: &ImageFile| {
-            file.index >= least && file.index > newest && taking != Some(file.index)
-        };
-        let confirmed = of_all.filter(|(_, file)| fits(file)).max_by_key(|(_, file)| file.index);
-        let other = of_leader.filter(|(_, file)| fits(file));
-        let Some((peer, file)) = confirmed.or(other) else { return };
-        tracing::info!(
-            event = "fetching_image",
-            from = peer.0,
-            index = file.index.0,
-            bytes = file.bytes
-        );
-        self.images.fetch = Some(Fetch::new(peer, file, E::PART_BYTES, self.images.rate, self.now));
-        self.env.receive_image(file, 0, Vec::new());
     }
 
     /// A server that can begin nowhere needs an image.

@@ -51,10 +51,15 @@ impl<E: Environment> Replica<E> {
 
     /// Whether another replica whose server is in step is connected.
     pub(super) fn another_has_a_server(&self) -> bool {
+        self.others_with_servers().next().is_some()
+    }
+
+    /// These are they.
+    pub(super) fn others_with_servers(&self) -> impl Iterator<Item = ReplicaId> {
         let is_active = |id: ReplicaId| {
             self.members.kind_of(id) == Kind::Active && self.members.voters.contains(&id)
         };
-        self.env.connected().any(|id| self.pulse.is_in_step(id) && is_active(id))
+        self.env.connected().filter(move |id| self.pulse.is_in_step(*id) && is_active(*id))
     }
 
     /// Why this replica has no server, by its kind.

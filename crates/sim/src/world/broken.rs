@@ -32,7 +32,9 @@ impl World {
             return Ok(());
         };
         match self.options.scenario {
-            Scenario::Random | Scenario::SlowFollowers | Scenario::Idle(_) => Ok(()),
+            Scenario::Random | Scenario::SlowFollowers | Scenario::Idle(_) | Scenario::Turns => {
+                Ok(())
+            }
             Scenario::Returns if self.returns.is_none() => {
                 // When nobody has asked for a while, at any time between two syncs.
                 self.returns = Some(Return::default());

@@ -38,6 +38,7 @@ impl World {
                 let process = self.machines[&id].process.as_ref().expect("it runs");
                 let generation = process.server.as_ref().map_or(0, |server| server.generation);
                 let delay = 1 + self.rng.below(COPY_US);
+                self.stands(id, delay);
                 if self.rng.below(8) == 0 {
                     return self.read_ahead(life, state.index, delay);
                 }
@@ -70,6 +71,19 @@ impl World {
             Wish::Receive(file, from, bytes) => self.receive(life, file, from, &bytes),
             Wish::Arena(..) | Wish::Start(_) | Wish::Kill => unreachable!("not about images"),
         }
+    }
+
+    /// A server stands for an image, perhaps while another follower's does.
+    fn stands(&mut self, id: u64, us: u64) {
+        let leader = self.leader();
+        if leader == Some(id) {
+            return;
+        }
+        let stand = |(other, until): (&u64, &u64)| {
+            *other != id && leader != Some(*other) && *until > self.now_us
+        };
+        self.stood_together += usize::from(self.standing.iter().any(stand));
+        self.standing.insert(id, self.now_us + us);
     }
 
     /// So much is in a server's files that it goes on before they are read.

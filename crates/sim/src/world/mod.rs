@@ -67,6 +67,8 @@ pub struct Report {
     pub mended: usize,
     /// Images that were taken.
     pub images: usize,
+    /// And of those the ones for which a follower's server stood while another follower's did.
+    pub stood_together: usize,
     /// Images that a replica received from another one.
     pub fetched: usize,
     /// Servers that continued from an image.
@@ -292,6 +294,10 @@ pub(crate) struct World {
     /// Operators who sent a signal and wait for an answer.
     signals: Vec<oneshot::Receiver<Result<u64, String>>>,
     lag: lag::Lag,
+    /// Until when each server stands for its last image, in us,
+    standing: BTreeMap<u64, u64>,
+    /// and how often two followers' did so at one time.
+    stood_together: usize,
     idle: idle::Idle,
     /// The replica that the scenario broke.
     broken: u64,
@@ -351,6 +357,8 @@ impl World {
             ends: BTreeMap::new(),
             signals: Vec::new(),
             lag: lag::Lag::default(),
+            standing: BTreeMap::new(),
+            stood_together: 0,
             idle: idle::Idle::default(),
             broken: 0,
             returns: None,
@@ -414,6 +422,7 @@ impl World {
                 flips: self.flips,
                 mended: self.mended,
                 images: self.images.len(),
+                stood_together: self.stood_together,
                 fetched: self.fetched,
                 restores: self.restores,
                 changes: self.operator.done,
