@@ -5,7 +5,7 @@ mod support;
 
 use cluster::Cluster;
 use skein_log::{
-    Base, Config, Consensus, Durability, NewBase, Persist, Place, Recovered, Role, StepError,
+    Base, Config, Consensus, Durability, Kind, NewBase, Persist, Place, Recovered, Role, StepError,
     disk::{
         DirDisk, Disk, StoredDir,
         sim::{Faults, SimDisk, SimRng},
@@ -218,6 +218,33 @@ fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_n
     drop(wal);
     assert!(versions(root.path()).iter().all(|version| *version == 6));
     assert_eq!(Wal::open(disk, options()).unwrap().recovered.last_index(), LogIndex(80));
+}
+
+/// It was written by a program of that time.
+#[test]
+fn a_log_of_the_format_whose_members_have_no_kinds_is_read_and_goes_on_in_the_next() {
+    let root = stored_log("format5");
+    assert_eq!(versions(root.path()), [5; 5]);
+    let disk = Arc::new(DirDisk::open(root.path()).unwrap());
+    let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
+    let base = recovered.base().clone();
+    assert_eq!((base.index, base.term, base.to_bytes()[16]), (LogIndex(100), Term(3), 2));
+    let read = wal.reader().read(LogIndex(101), LogIndex(120), usize::MAX).unwrap();
+    assert_eq!(read, (101..=120).map(expected).collect::<Vec<_>>());
+    let config = Config::new(ReplicaId(1), [1, 2, 3].map(ReplicaId).to_vec());
+    let reader = Some(Box::new(wal.reader()) as _);
+    let members = Consensus::new(config, recovered, reader).unwrap().members();
+    let told: Vec<_> =
+        members.iter().map(|m| (m.id.0, m.place.address.as_str(), m.place.kind)).collect();
+    assert_eq!(told, [(1, "b", Kind::Active), (2, "c", Kind::Active), (3, "d", Kind::Active)]);
+    let later = Base { index: LogIndex(119), term: Term(6), ..base };
+    let forget = NewBase::Forget(Box::new(later.clone()));
+    wal.append(&Persist { base: Some(forget), ..persist(None, vec![]) }).unwrap();
+    wal.prepare().unwrap();
+    drop(wal);
+    assert_eq!(versions(root.path()).pop(), Some(6));
+    let recovered = Wal::open(disk, options()).unwrap().recovered;
+    assert_eq!((recovered.base(), recovered.last_index()), (&later, LogIndex(120)));
 }
 
 /// A base of entry 100 and of three members with places and kinds, as versions before agreed levels write it; with a level, as those since.
