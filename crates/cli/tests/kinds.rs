@@ -90,8 +90,6 @@ fn image(real: &Real, replica: u64) {
     // An idle moment may have no newer entry.
     assert!(output.status.success() || said.contains("already"), "{said}");
     let taken = String::from_utf8_lossy(&output.stdout);
-    // Nobody else runs a server.
-    assert!(!output.status.success() || taken.contains("\"how\": \"fork\""), "{taken}");
     print!("{taken}");
 }
 

@@ -43,7 +43,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root, and this table of files in its arena. Files that were nowhere for the image `before` are not sought again where they were not.
+    /// For a server with this root, and this table of files in its arena. Files that were nowhere for the image `before` are sought only where they were not then.
     pub fn new(
         root: BorrowedFd<'a>,
         table: &InodeTable<'_>,
@@ -169,19 +169,20 @@ impl<'a> Files<'a> {
     /// All that were found, by their numbers; and the host's that are nowhere.
     pub fn finish(mut self) -> Result<Found> {
         let directories = std::mem::take(&mut self.directories);
-        if !directories.is_subset(&self.nowhere.directories) {
-            self.nowhere.files.clear();
-        }
+        let before = std::mem::take(&mut self.nowhere);
+        // Whether any is missing: of those that were not sought before, and of all.
         let missing = |files: &Self| {
-            let is_missing = |(file, is_hosts): (&FileId, &bool)| {
-                let is_nowhere = files.nowhere.files.contains(file);
-                *is_hosts && !files.found.contains_key(file) && !is_nowhere
-            };
-            files.wanted.iter().any(is_missing)
+            let wanted = files.wanted.iter().filter(|(_, is_hosts)| **is_hosts);
+            let missing = wanted.map(|(file, _)| file).filter(|id| !files.found.contains_key(id));
+            let (sought, new): (Vec<&FileId>, Vec<_>) =
+                missing.partition(|id| before.files.contains(id));
+            (!new.is_empty(), !new.is_empty() || !sought.is_empty())
         };
+        let (mut new, mut any) = missing(&self);
         for directory in &directories {
-            if !missing(&self) {
-                break;
+            let is_known = before.directories.contains(directory);
+            if !(if is_known { new } else { any }) {
+                continue;
             }
             in_time(self.deadline)?;
             let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
@@ -196,6 +197,7 @@ impl<'a> Files<'a> {
                     self.found.entry((stat.st_dev, stat.st_ino)).or_insert(path);
                 }
             }
+            (new, any) = missing(&self);
         }
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();

@@ -18,8 +18,8 @@ use std::collections::hash_map::Entry;
 use std::io;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// So many pages are kept, and read at a time: 256 MiB.
-const MAX_PAGES: usize = 64 << 10;
+/// So many pages are kept, and read at a time: 320 MiB.
+const MAX_PAGES: usize = 80 << 10;
 /// What was written is searched for in such parts: meanwhile the server cannot get other memory.
 const PART_BYTES: u64 = 16 << 20;
 

@@ -106,7 +106,7 @@ pub struct Source<'a> {
 /// When a server forks for an image, and what of.
 #[derive(Clone, Copy, Debug)]
 pub struct Forks {
-    /// Whether it does where so many private pages are read, and a fork copies so many. For the first image it does in any case.
+    /// Whether it does where so many private pages are read, and a fork copies so many. Where nothing is known of any it does in any case.
     pub for_pages: fn(u64, u64) -> bool,
     /// A stand-in does without rows of unread pages of at least this length: 1 and more.
     pub spares: u64,
@@ -205,6 +205,24 @@ impl Source<'_> {
         // The server may close the last descriptor of such a file, and is to have done so.
         standing.image.on_their_way.clear();
         Ok(standing)
+    }
+
+    /// Seeks the host's files that a server knows while it goes on, so that it need not stand for that: what is found out is known to `first`, which is to be before its first image.
+    ///
+    /// # Errors
+    /// The arena cannot be read; or there is no time left.
+    pub fn seek(&self, first: &mut Before, deadline: Instant) -> Result<()> {
+        let Self { arena, sizes, root, paths, .. } = *self;
+        let (before, ahead) = (None, None);
+        let aside = Aside { arena, sizes, root, paths, before, ahead, deadline };
+        let mut header = vec![0; HEADER_BYTES];
+        arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
+        let heap = aside.heap(&header)?;
+        let (files, _) = aside.begin_files(&header, &heap.pages)?;
+        let (found, nowhere) = aside.files(files, b"", paths())?;
+        first.places.files.extend(found.into_values());
+        first.places.nowhere = nowhere;
+        Ok(())
     }
 
     /// Whether an image can hold what its processes have, as far as that is known without reading their memory.

@@ -68,7 +68,7 @@ impl Chain {
         init: u32,
         other: impl FnOnce() -> T,
     ) -> Result<T, MemoryError> {
-        let Some(before) = &mut self.before else { return Ok(other()) };
+        let before = self.before.get_or_insert_default();
         let precopied = &mut self.precopied;
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -50,6 +50,19 @@ impl Real {
         Self::start(options, "redis-server", "--port", args)
     }
 
+    /// redis, whose pages nodes read and compare, as where the kernel does not tell which were written.
+    #[track_caller]
+    pub fn redis_with_pages_compared() -> Self {
+        let (place, port) = (Place::new(), free_port());
+        let mut command = place.skein_with_runtime();
+        command.env("SKEIN_COMPARE_PAGES", "1");
+        command.args(["run", "--name", "t", "--data", &place.data(), "--"]);
+        command.args(["/usr/bin/redis-server", "--port", &port.to_string(), "--save", ""]);
+        let real = Self::around(Cluster::spawn(place, port, &mut command));
+        real.cluster.wait_ready();
+        real
+    }
+
     /// memcached with four worker threads.
     #[track_caller]
     pub fn memcached(options: &[&str]) -> Self {

@@ -16,6 +16,7 @@ use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -58,12 +59,12 @@ impl ImageWork {
     }
 
     /// Reads a server's memory before it stands; false: it is to stand at once.
-    pub(super) fn prepare(&mut self, init: u32) -> bool {
+    pub(super) fn prepare(&mut self, stood: Stood, paths: &BTreeSet<Vec<u8>>) -> bool {
         let is_busy = self.precopying.as_ref().is_some_and(|one| !one.is_done());
         if is_busy || self.taking.load(Ordering::Relaxed) {
             return false;
         }
-        let begun = Precopying::begin(&self.before, &self.store, &self.mailbox, init);
+        let begun = Precopying::begin(&self.before, &self.store, &self.mailbox, stood, paths);
         self.precopying = begun.unwrap_or_else(|error| {
             tracing::warn!(event = "memory_not_read_ahead", %error, "no thread can be started for it");
             None

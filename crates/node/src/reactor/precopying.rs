@@ -2,11 +2,13 @@
 
 use super::Mailbox;
 use super::images::{step_back, tell};
-use super::taking::{Known, LastImage, compares};
+use super::taking::{Known, LastImage, Server, compares};
 use crate::images::Store;
 use crate::server::cores::run_anywhere;
 use skein_image::{MemoryError, Room};
 use skein_replica::environment::ImageNews;
+use skein_replica::server::Stood;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,18 +39,22 @@ struct Told {
 }
 
 impl Precopying {
-    /// Begins it with the processes below `init`; none if there is no image before, without which it is of no use.
+    /// Begins it with a server that knows these paths of its host; none where the kernel does not tell which pages were written.
     pub(super) fn begin(
         known: &Known,
         store: &Store,
         mailbox: &Mailbox,
-        init: u32,
+        stood: Stood,
+        paths: &BTreeSet<Vec<u8>>,
     ) -> io::Result<Option<Self>> {
-        if compares() || !known.lock().expect("no holder panics").has_image(store) {
+        if compares() {
             return Ok(None);
         }
         let told = Arc::<Told>::default();
         let (known, mailbox, own) = (known.clone(), mailbox.clone(), told.clone());
+        let has_image = known.lock().expect("no holder panics").has_image(store);
+        let paths = if has_image { BTreeSet::new() } else { paths.clone() };
+        let (store, server) = (store.clone(), Server::of(stood));
         let read = move || {
             run_anywhere();
             step_back();
@@ -56,17 +62,19 @@ impl Precopying {
             let (image, gone) = known.lock().expect("no holder panics").take_image();
             let is_wanted =
                 &mut || !own.is_over.load(Ordering::Relaxed) && begun.elapsed() < LONGEST;
-            let image = image.map(|image| read(image, init, is_wanted));
+            let image = image.filter(|image| image.counts(&store));
+            let image = image.unwrap_or_else(|| LastImage::none(&store, &server, &paths));
+            let image = read(image, server.init, is_wanted);
             let mut known = known.lock().expect("no holder panics");
             let useless = match image {
-                Some(Ok(image)) if !own.is_abandoned.load(Ordering::Relaxed) => {
+                Ok(image) if !own.is_abandoned.load(Ordering::Relaxed) => {
                     known.put_image(image, gone)
                 }
-                Some(Err(error)) => {
+                Err(error) => {
                     tracing::warn!(event = "memory_not_read_ahead", %error);
                     None
                 }
-                other => other.and_then(Result::ok),
+                Ok(image) => Some(image),
             };
             drop(known);
             drop(useless);
@@ -101,7 +109,7 @@ impl Drop for Precopying {
     }
 }
 
-/// Reads what the processes have written since this image.
+/// Reads what the processes have written since this image, or ever.
 fn read(
     mut image: LastImage,
     init: u32,

@@ -399,8 +399,8 @@ impl Images for System {
     }
 
     fn prepare_image(&mut self, server: &Link) -> bool {
-        let memory = server.memory();
-        self.images.as_mut().zip(memory).is_some_and(|(images, memory)| images.prepare(memory.init))
+        let Some(images) = &mut self.images else { return false };
+        server.stood().is_ok_and(|stood| images.prepare(stood, server.paths()))
     }
 
     fn hurry_image(&mut self) {

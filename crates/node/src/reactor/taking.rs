@@ -22,6 +22,7 @@ use skein_image::{Copied, FilesCopied, MemoryError, PAGE_BYTES, Room};
 use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageNews, Trouble};
 use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +33,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time to copy a server that stands.
 const COPIES: Duration = Duration::from_secs(20);
+/// The longest time to seek the host's files that a server knows, before it stands for its first image.
+const SEEKS: Duration = Duration::from_secs(1);
+/// The entry of what is there before the first one.
+const NO_IMAGE: LogIndex = LogIndex(0);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
 const AT_ONCE: u64 = 8 << 10;
 /// so often at most until there is an image.
@@ -74,15 +79,32 @@ pub(super) struct LastImage {
 }
 
 impl LastImage {
-    fn counts(&self, store: &Store, repairs: u64) -> bool {
-        self.repairs == repairs && store.any_path(self.index).exists()
+    /// None, for what is read of a server before its first one.
+    pub(super) fn none(store: &Store, server: &Server, paths: &BTreeSet<Vec<u8>>) -> Self {
+        let mut before = Before::default();
+        let deadline = Instant::now() + SEEKS;
+        let seek = |source: &Source<'_>| {
+            source.seek(&mut before, deadline).map_err(|error| error.to_string())
+        };
+        if let Err(why) = with_source(server, paths, None, seek) {
+            // They are sought while it stands.
+            tracing::info!(event = "files_not_sought_ahead", why);
+        }
+        let (index, repairs, precopied) = (NO_IMAGE, store.repairs(), Precopied::default());
+        Self { index, repairs, before, precopied, file_pages: 0, room: None }
+    }
+
+    /// Whether the next one can begin from it.
+    pub(super) fn counts(&self, store: &Store) -> bool {
+        let is_there = || self.index == NO_IMAGE || store.any_path(self.index).exists();
+        self.repairs == store.repairs() && is_there()
     }
 }
 
 impl LastTaken {
     /// Whether there is one that the next can begin from.
     pub(super) fn has_image(&self, store: &Store) -> bool {
-        self.image.as_ref().is_some_and(|image| image.counts(store, store.repairs()))
+        self.image.as_ref().is_some_and(|image| image.counts(store))
     }
 
     /// Takes it away, and answers how many servers are gone: it counts again when it is [put](Self::put_image) back.
@@ -132,7 +154,7 @@ impl LastTaken {
     /// Without what does not count any more: pages are in files of this directory, or worth nothing; and files were read as this server has them.
     fn checked(self, store: &Store, arena: &File) -> Self {
         let repairs = store.repairs();
-        let is_there = |image: &LastImage| image.counts(store, repairs);
+        let is_there = |image: &LastImage| image.counts(store);
         let is_its = |(files, then): &(FilesAhead, u64)| {
             *then == repairs && files.ahead.is_of(arena).unwrap_or(false)
         };
@@ -151,8 +173,7 @@ pub(super) fn take(
 ) -> Result<Option<Image>, Trouble> {
     let begun = Instant::now();
     let repairs = store.repairs();
-    let MemoryPlace { init, arena, sizes, .. } = stood.memory;
-    let server = Server { files: stood.files, init, arena: arena.into(), sizes };
+    let server = Server::of(stood);
     let last = known.lock().expect("no holder panics").take();
     let mut last = last.checked(store, &server.arena);
     match unread(&server, &state, &last) {
@@ -289,7 +310,7 @@ fn unread(
     }
     // In vain, if an image cannot hold what the server has.
     let deadline = Instant::now() + COPIES;
-    with_source(server, state, ahead, |source| source.check(deadline).map_err(failed))?;
+    with_source(server, &state.paths, ahead, |source| source.check(deadline).map_err(failed))?;
     Ok(Some(unread))
 }
 
@@ -375,15 +396,20 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
-/// A server that stands.
-struct Server {
+/// A server to be read.
+pub(super) struct Server {
     files: Files,
-    init: u32,
+    pub(super) init: u32,
     arena: File,
     sizes: Sizes,
 }
 
 impl Server {
+    pub(super) fn of(stood: Stood) -> Self {
+        let Stood { files, memory: MemoryPlace { init, arena, sizes, .. }, .. } = stood;
+        Self { files, init, arena: arena.into(), sizes }
+    }
+
     /// Whether it has not ended: its node takes the status of its first process at once.
     fn lives(&self) -> bool {
         kill(Pid::from_raw(self.init.cast_signed()), None) != Err(Errno::ESRCH)
@@ -411,7 +437,7 @@ pub(super) fn compares() -> bool {
 /// A server as it is read.
 fn with_source<T>(
     server: &Server,
-    state: &ServerState,
+    paths: &BTreeSet<Vec<u8>>,
     ahead: Option<&Ahead>,
     with: impl FnOnce(&Source<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
@@ -421,7 +447,7 @@ fn with_source<T>(
     let given = outfit.given().ok_or("what the server prints into is not known")?;
     let layer = server::layer(files);
     let root = layer.root().ok_or("the server's root was not seen")?;
-    let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    let host = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
     let paths = || host.clone().map(|path| (path, None)).collect();
     let given = [given, given];
     let watches = !compares();
@@ -442,7 +468,7 @@ fn copy<'b>(
     let (before, ahead) = (last.image(), last.ahead());
     let deadline = Instant::now() + COPIES;
     let layer = server::layer(&server.files);
-    with_source(server, state, ahead, |source| {
+    with_source(server, &state.paths, ahead, |source| {
         let mut packed = None;
         let pack = |rewritten: &mut Rewritten| {
             let (now, beyond) = (std::mem::take(rewritten), store.nameless_file());

@@ -266,6 +266,11 @@ impl Link {
         }
     }
 
+    /// The paths of its host's files that were agreed on.
+    pub const fn paths(&self) -> &BTreeSet<Vec<u8>> {
+        &self.paths
+    }
+
     /// Copies of the descriptors that the server inherits: arena and eventfd.
     ///
     /// # Errors
