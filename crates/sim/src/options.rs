@@ -56,6 +56,9 @@ pub enum Scenario {
     Returns,
     /// Without faults: images are due often.
     Turns,
+    /// From one entry on most servers answer otherwise than the log leads to, and all alike. When another one was found to differ from them, their nodes are started again: nothing is
+    /// left of what made them differ.
+    Refuted,
 }
 
 /// A timer of the server.
@@ -414,6 +417,12 @@ impl Plan {
                     leader_intervals: 0,
                     ..CheckpointConfig::default()
                 };
+            }
+            Scenario::Refuted => {
+                plan.durability = Durability::Fsync;
+                plan.quick_servers = seed % 2 == 1;
+                plan.checkpoint.enabled = false;
+                plan.works = false;
             }
             Scenario::Broken(
                 Brokenness::DiskHangs | Brokenness::DiskSlow | Brokenness::DiskFull,

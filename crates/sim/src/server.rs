@@ -134,6 +134,8 @@ pub struct RegisterServer {
     pub lies: bool,
     /// Its answers have other bytes than those of others, and the same meaning.
     pub differs: bool,
+    /// So it will be from this entry on.
+    pub differs_from: Option<LogIndex>,
     /// What it was started as,
     edition: String,
     /// and the registers and written values in its files, which it saves when it ends in order.
@@ -168,7 +170,9 @@ impl RegisterServer {
     /// As it is in an image: what is wrong with it is not.
     #[must_use]
     pub fn image(&self) -> Self {
-        Self { printed: Vec::new(), lies: false, differs: false, raves: false, ..self.clone() }
+        let (lies, differs, raves) = (false, false, false);
+        let printed = Vec::new();
+        Self { printed, lies, differs, differs_from: None, raves, ..self.clone() }
     }
 
     /// Executes an entry and appends its output to the ring.
@@ -182,6 +186,7 @@ impl RegisterServer {
         self.clock += 1;
         self.cause = Cause::of(index, payload);
         self.effects = 0;
+        self.differs |= self.differs_from.is_some_and(|from| index >= from);
         let rings = self.tell_time(entry.wall().0);
         self.expirations += u64::from(rings);
         let speaks = self.expirations.checked_rem(self.timer_speaks) == Some(0);

@@ -78,6 +78,18 @@ fn followers_that_are_slow_do_not_fall_behind() {
     }
 }
 
+/// The log says what most servers answered, and leads to something else on all machines. Each server is rebuilt a few times, until the replicas know of each other that they come
+/// to the same.
+#[test]
+fn servers_that_the_log_leads_elsewhere_than_most_answered_serve_again() {
+    let options = Options { scenario: Scenario::Refuted, ..Options::default() };
+    for seed in 0..SEEDS {
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(report.faults, 1, "seed {seed}: the one that was right was not found to differ");
+        assert!(report.rebuilds > 3, "seed {seed}: {} servers were rebuilt", report.rebuilds);
+    }
+}
+
 #[test]
 fn the_others_serve_on_whatever_one_does() {
     let kinds: Vec<(Brokenness, Whose)> =

@@ -62,7 +62,7 @@ impl<E: Environment> Replica<E> {
                     self.compare.lives.insert(hello.replica, hello.incarnation);
                     self.ends.forget(hello.replica);
                     self.repeat_exit();
-                    self.compare.dispute.tell_again();
+                    self.compare.dispute.tell_again(hello.replica);
                     self.pulse_for(hello.replica);
                     self.tell_places();
                     self.compare.untold.insert(hello.replica);

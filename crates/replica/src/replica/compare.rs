@@ -1,6 +1,6 @@
 //! Digests between nodes, and other messages outside of consensus; see [`crate::verdicts::rounds`].
 
-use super::dispute::{Dispute, STANDS};
+use super::dispute::{Dispute, STANDS, stands};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use super::roots::ROOT;
@@ -345,13 +345,12 @@ impl<E: Environment> Replica<E> {
             } else {
                 self.compare.dispute.is_over();
             }
-            let again = self.compare.dispute.is_again(index);
-            match judge(&answers, replicas, self.own, own, again) {
+            let came = self.compare.dispute.came(index, own);
+            match judge(&answers, replicas, self.own, own, came) {
                 Judgement::Right if undecided => {
                     // Its server was rebuilt and comes to the other's digest: that one need not stand by it any more.
                     if answers.iter().any(|a| a.replica == self.own && a.digest != own) {
-                        let bytes = [index.0.to_le_bytes(), own.to_le_bytes()].concat();
-                        self.tell_all(STANDS, &bytes);
+                        self.tell_all(STANDS, &stands((index, own)));
                     }
                 }
                 Judgement::Right => {
@@ -361,6 +360,9 @@ impl<E: Environment> Replica<E> {
                 Judgement::Stands => self.stand_by(index, own),
                 // It stands by its digest, with the consequences.
                 Judgement::Wrong(_) if undecided && self.compare.dispute.stands() => {}
+                Judgement::Wrong(_) if self.log_leads_there(index, own, replicas, came) => {
+                    self.compare.agreed = self.compare.agreed.max(index);
+                }
                 Judgement::Wrong(right) => {
                     self.diverged(index, own, right, None);
                     return;

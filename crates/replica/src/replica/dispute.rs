@@ -4,14 +4,19 @@
 //! that repeats its digest, the log leads to it, and the leader's server is the one that went wrong: the rebuilt replica says so (`STANDS`), and the leader hands
 //! over to it and rebuilds its own. If both repeat theirs, their machines differ, and an operator must judge: no server is rebuilt any more.
 //!
+//! The log may lead to no digest that counts, when what was wrong with the servers that answered went with these: with images that differed, say, or with a version of Skein.
+//! All would be rebuilt for ever. So a server that comes from the log to the same digest twice stands by that, too. Against a majority's answers it tells the others, and
+//! counts when a majority's rebuilt servers have come to the same.
+//!
 //! Each server's actions are kept in the data directories when the difference is found (`undecided-ENTRY.txt`).
 
 use super::Replica;
 use crate::environment::{Environment, Kept};
-use crate::verdicts::rounds::Answer;
+use crate::verdicts::rounds::{Answer, Came};
 use skein_log::frame::KIND_APP;
+use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// "My server was rebuilt, and its digest at this entry is the same again": index u64, digest u64.
 pub(super) const STANDS: u8 = KIND_APP + 8;
@@ -26,11 +31,24 @@ pub(super) struct Dispute {
     answered: VecDeque<LogIndex>,
     /// This server's digest in rounds without a majority.
     own: VecDeque<(LogIndex, u64)>,
+    /// The digest with which this replica's last rebuilt server was found to be wrong, and in which round,
+    rebuilt_to: Option<(LogIndex, u64)>,
+    /// the same when two in a row were,
+    repeats: Option<(LogIndex, u64)>,
+    /// and what others have said of theirs.
+    others: BTreeMap<ReplicaId, (LogIndex, u64)>,
+    /// Answers up to this entry are of servers that are gone, and do not count.
+    refuted: LogIndex,
     /// The digest that this replica stands by; whether the others were told, and how they differ.
     stands: Option<(LogIndex, u64)>,
     told: bool,
     /// The other replica stands by another digest: that was reported.
     stuck: bool,
+}
+
+/// The message that says so.
+pub(super) fn stands((index, digest): (LogIndex, u64)) -> Vec<u8> {
+    [index.0.to_le_bytes(), digest.to_le_bytes()].concat()
 }
 
 fn keep<T>(rounds: &mut VecDeque<T>, one: T) {
@@ -46,9 +64,13 @@ impl Dispute {
         keep(&mut self.answered, index);
     }
 
-    /// Whether it is another life of the server that answered this round.
-    pub(super) fn is_again(&self, index: LogIndex) -> bool {
-        !self.answered.contains(&index)
+    /// How the server, which has this digest there, has come to the entry of a round.
+    pub(super) fn came(&self, index: LogIndex, digest: u64) -> Came {
+        match self.answered.contains(&index) {
+            true => Came::Before,
+            false if self.rebuilt_to == Some((index, digest)) => Came::AnewTwice,
+            false => Came::Anew,
+        }
     }
 
     /// The server begins anew.
@@ -63,8 +85,9 @@ impl Dispute {
     }
 
     /// A peer joined that may not know it.
-    pub(super) fn tell_again(&mut self) {
+    pub(super) fn tell_again(&mut self, peer: ReplicaId) {
         self.told = false;
+        self.others.remove(&peer);
     }
 
     /// Whether this replica was rebuilt and repeated its digest.
@@ -119,11 +142,52 @@ impl<E: Environment> Replica<E> {
             return;
         }
         self.compare.dispute.told = true;
-        self.tell_all(STANDS, &[index.0.to_le_bytes(), digest.to_le_bytes()].concat());
+        self.tell_all(STANDS, &stands((index, digest)));
+    }
+
+    /// Whether this server's digest, which the answers in the log say is wrong, is what the log leads to: a majority's servers were rebuilt and have come to it. Digests are of
+    /// all output, so later answers of those that are refuted say nothing new, and a server that differs in something else is found by the next round.
+    pub(super) fn log_leads_there(
+        &mut self,
+        index: LogIndex,
+        own: u64,
+        servers: usize,
+        came: Came,
+    ) -> bool {
+        let (dispute, it) = (&mut self.compare.dispute, (index, own));
+        if came != Came::Before && index <= dispute.refuted {
+            return true;
+        }
+        if came != Came::Before {
+            dispute.rebuilt_to = Some(it);
+        }
+        if came != Came::AnewTwice {
+            return false;
+        }
+        let known = dispute.repeats.replace(it) == Some(it);
+        let same = 1 + dispute.others.values().filter(|other| **other == it).count();
+        let counts = same >= majority(servers);
+        if !counts || !known {
+            self.tell_all(STANDS, &stands(it));
+        }
+        if counts {
+            self.compare.dispute.refuted = self.handed;
+            tracing::error!(event = "answers_refuted", index = index.0, servers = same);
+            self.note(format!(
+                "what most servers answered at entry {index} does not follow from the log: {same} that were rebuilt agree on something else, which counts"
+            ));
+        }
+        counts
     }
 
     /// Another replica's server was rebuilt, and repeated its digest.
     pub(super) fn peer_stands(&mut self, peer: ReplicaId, index: LogIndex, digest: u64) {
+        let (dispute, it) = (&mut self.compare.dispute, (index, digest));
+        let is_news = dispute.others.insert(peer, it) != Some(it);
+        // It may have been told when it did not run.
+        if is_news && dispute.repeats == Some(it) && !self.env.send(peer, STANDS, &stands(it)) {
+            self.compare.dispute.others.remove(&peer);
+        }
         let dispute = &mut self.compare.dispute;
         let own = dispute.own.iter().rev().find(|(at, _)| *at == index).map(|(_, own)| *own);
         if own == Some(digest) {

@@ -2,7 +2,7 @@
 //!
 //! The leader asks all replicas for their digest at one entry (a round), and puts the answers into the log together. So
 //! every replica judges by the same answers: a majority's digest is right; when no majority agrees, the leader's is, until a server that was
-//! rebuilt from the log repeats its own ([`judge`]).
+//! rebuilt from the log repeats its own, or another one that nobody answered twice ([`judge`]).
 
 use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
@@ -56,18 +56,28 @@ pub enum Judgement {
     Stands,
 }
 
-/// Judges the server of the replica `own`, whose digest is `digest`. `again`: this server has executed the entry since the round, from the
-/// log; it was rebuilt or its node started again.
+/// How a server has come to a round's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// It answered then.
+    Before,
+    /// It has executed the entry since the round, from the log: it was rebuilt, or its node started again.
+    Anew,
+    /// So had the server before it, with the same digest.
+    AnewTwice,
+}
+
+/// Judges the server of the replica `own`, whose digest is `digest`.
 #[must_use]
 pub fn judge(
     answers: &[Answer],
     replicas: usize,
     own: ReplicaId,
     digest: u64,
-    again: bool,
+    came: Came,
 ) -> Judgement {
     let Some(right) = right(answers, replicas) else { return Judgement::Right };
-    if again && is_undecided(answers, replicas) {
+    if came != Came::Before && is_undecided(answers, replicas) {
         let mine = answers.iter().find(|a| a.replica == own);
         let of_another = answers.iter().any(|a| a.replica != own && a.digest == digest);
         match mine {
@@ -76,6 +86,8 @@ pub fn judge(
             Some(_) if of_another => return Judgement::Right,
             // A third replica, which was missing.
             None if of_another && digest != right => return Judgement::Stands,
+            // The servers that answered are gone, and the log does not lead to what they answered.
+            _ if came == Came::AnewTwice && !of_another => return Judgement::Stands,
             _ => {}
         }
     }
@@ -183,7 +195,8 @@ mod tests {
     fn who_was_rebuilt_and_does_the_same_again_stands_by_it() {
         use Judgement::{Right, Stands, Wrong};
         let judge = |digests: &[u64], own, digest, again| {
-            judge(&answers(digests), 3, ReplicaId(own), digest, again)
+            let came = if again { Came::Anew } else { Came::Before };
+            judge(&answers(digests), 3, ReplicaId(own), digest, came)
         };
         // The leader answered first; one is missing.
         assert_eq!(judge(&[6, 5], 1, 6, false), Right);
@@ -199,6 +212,23 @@ mod tests {
         // A majority is beyond dispute.
         assert_eq!(judge(&[6, 5, 5], 1, 6, true), Wrong(5));
         assert_eq!(judge(&[6, 6, 5], 3, 5, true), Wrong(6));
+    }
+
+    #[test]
+    fn what_the_log_leads_to_twice_counts_when_nobody_answered_it() {
+        use Judgement::{Right, Stands, Wrong};
+        let judge = |digests: &[u64], own, digest, came| {
+            judge(&answers(digests), 3, ReplicaId(own), digest, came)
+        };
+        // All servers are new; those that answered had something wrong in them.
+        for own in 1..=3 {
+            assert_eq!(judge(&[6, 5], own, 7, Came::Anew), Wrong(6));
+            assert_eq!(judge(&[6, 5], own, 7, Came::AnewTwice), Stands);
+        }
+        assert_eq!(judge(&[6, 5], 2, 6, Came::AnewTwice), Right);
+        assert_eq!(judge(&[6, 5], 3, 6, Came::AnewTwice), Right);
+        assert_eq!(judge(&[4, 5, 6], 2, 6, Came::AnewTwice), Right, "as another one answered");
+        assert_eq!(judge(&[6, 6, 5], 3, 7, Came::AnewTwice), Wrong(6), "a majority is right");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Event, Life, World};
 use crate::machine::{Process, Servers};
 use crate::options::{Brokenness, Damage, DamageKind, Scenario, Whose, YEAR_US};
 use skein_log::disk::Disk;
+use skein_model::LogIndex;
 use skein_replica::status::ReplicaState;
 
 const SECTOR_BYTES: usize = 512;
@@ -15,6 +16,8 @@ const QUIET_US: u64 = 5_000_000;
 const ANY_US: u64 = 4_000_000;
 /// and away for this long.
 const AWAY_US: u64 = 50_000;
+/// Servers that differ on purpose begin with that after so many entries.
+const DIFFERS_AFTER: u64 = 30;
 
 /// A node that was started again.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +52,10 @@ impl World {
                 self.returns = Some(Return { since_us: self.now_us + AWAY_US, in_step_us: 0 });
                 Ok(())
             }
+            Scenario::Refuted => {
+                self.refute(leader);
+                Ok(())
+            }
             Scenario::Broken(how, whose) => {
                 let id = match whose {
                     Whose::Leader => leader,
@@ -63,6 +70,35 @@ impl World {
                 self.damage(id, damage)
             }
         }
+    }
+
+    /// All servers but one begin to differ, alike; and when that one was found to be another, their nodes are started again.
+    fn refute(&mut self, leader: u64) {
+        if self.broken == 0 {
+            self.broken = leader % self.plan.replicas + 1;
+            let process = self.machines[&leader].process.as_ref().expect("it leads");
+            let from = LogIndex(process.replica.consensus().last_index().0 + DIFFERS_AFTER);
+            self.trace(|| format!("all but {}: servers answer otherwise from {from}", self.broken));
+            for id in self.others() {
+                let process = self.at(id).process.as_mut().expect("it runs");
+                let server = process.server.as_mut().expect("it runs");
+                server.program.differs_from = Some(from);
+                process.differs = server.generation;
+            }
+        }
+        let process = self.machines[&self.broken].process.as_ref().expect("it runs");
+        if process.metrics.divergences.get() == 0 {
+            return self.schedule(10_000, Event::Break);
+        }
+        for id in self.others() {
+            self.kill(id, true);
+        }
+        self.faults += 1;
+    }
+
+    /// All but the broken one.
+    fn others(&self) -> Vec<u64> {
+        self.ids().into_iter().filter(|id| *id != self.broken).collect()
     }
 
     /// A node has done something: it may be the one that was started again.
