@@ -348,6 +348,7 @@ impl Plan {
             plan.often_idle();
         }
         if options.scenario == Scenario::Random {
+            plan.quick_servers = SimRng::new(seed.rotate_left(8)).chance(50);
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
             let wanted = options.broken.is_none();

@@ -170,9 +170,9 @@ impl RegisterServer {
     /// As it is in an image: what is wrong with it is not.
     #[must_use]
     pub fn image(&self) -> Self {
-        let (lies, differs, raves) = (false, false, false);
+        let (lies, differs, differed, raves) = (false, false, false, false);
         let printed = Vec::new();
-        Self { printed, lies, differs, differs_from: None, raves, ..self.clone() }
+        Self { printed, lies, differs, differs_from: None, differed, raves, ..self.clone() }
     }
 
     /// Executes an entry and appends its output to the ring.

@@ -1,9 +1,10 @@
 //! Thousands of simulated clusters, and the proof that the checks can fail.
 //!
-//! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints its events.
+//! `SKEIN_SIM_SEEDS=n` runs n seeds, from `SKEIN_SIM_FROM=x` on, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints its events.
 
 use skein_sim::options::{Scenario, Timer};
 use skein_sim::{Break, Failure, Options, Report, run};
+use std::ops::Range;
 use std::sync::{
     Mutex,
     atomic::{AtomicU64, Ordering},
@@ -25,12 +26,13 @@ fn run_whole(seed: u64, options: &Options) -> Result<Report, Failure> {
 
 /// Runs seeds on all cores, or up to the first that fails, which is told; what failed is in order.
 fn run_seeds(
-    count: u64,
+    seeds: Range<u64>,
     options: &Options,
     first: bool,
     found: impl Fn(&Failure) + Sync,
 ) -> (Vec<Report>, Vec<Failure>) {
-    let next = AtomicU64::new(0);
+    let Range { start, end } = seeds;
+    let next = AtomicU64::new(start);
     let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -38,12 +40,12 @@ fn run_seeds(
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= count {
+                    if seed >= end {
                         break;
                     }
                     let result = run_whole(seed, options);
                     if first && let Err(failure) = &result {
-                        next.store(count, Ordering::Relaxed);
+                        next.store(end, Ordering::Relaxed);
                         found(failure);
                     }
                     results.lock().expect("no thread panics").push((seed, result));
@@ -73,12 +75,14 @@ fn no_seed_breaks_a_promise() {
         return;
     }
     let count = number("SKEIN_SIM_SEEDS").unwrap_or(3000);
+    let from = number("SKEIN_SIM_FROM").unwrap_or_default();
     let first = number("SKEIN_SIM_FIRST").is_some();
-    let (reports, failures) = run_seeds(count, &Options::default(), first, |failure| {
-        println!("{failure}");
-        // A defect may make other seeds last for ever.
-        std::process::exit(1);
-    });
+    let (reports, failures) =
+        run_seeds(from..from + count, &Options::default(), first, |failure| {
+            println!("{failure}");
+            // A defect may make other seeds last for ever.
+            std::process::exit(1);
+        });
     for failure in failures.iter().take(5) {
         println!("{failure}\n");
     }
@@ -191,7 +195,7 @@ fn a_node_that_returns_to_an_idle_cluster_is_in_step_at_once() {
 /// A rule that is broken on purpose is noticed within this many seeds.
 fn is_noticed(broken: Break, within: u64) {
     let options = Options { broken: Some(broken), ..Options::default() };
-    let Failure { seed, what, .. } = run_seeds(within, &options, true, |_| {})
+    let Failure { seed, what, .. } = run_seeds(0..within, &options, true, |_| {})
         .1
         .into_iter()
         .next()
