@@ -1,11 +1,27 @@
 //! Invariants at every moment, seen from above all replicas.
 
-use crate::server::Cause;
+use crate::server::{BROKEN, Cause, REFUSED, SILENT};
+use skein_model::entry::Upgrade;
 use skein_model::{ConnId, EntryRef, LogIndex, Record, ReplicaId, Term, WallNs};
+use skein_replica::editions::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that virtual time may be ahead of the true one: 10 s, four times the usual error of clocks.
 const AHEAD_NS: u64 = 10_000_000_000;
+
+/// What servers are started as.
+#[derive(Debug)]
+struct Edition {
+    number: u64,
+    about: String,
+    kept: bool,
+}
+
+impl Default for Edition {
+    fn default() -> Self {
+        Self { number: 1, about: String::new(), kept: true }
+    }
+}
 
 /// The observations so far. Each method reports a violation.
 #[derive(Debug, Default)]
@@ -22,6 +38,11 @@ pub struct Checker {
     called: BTreeSet<ConnId>,
     /// Datagrams that left: their entry, and their number in it.
     sent: BTreeSet<(LogIndex, u8)>,
+    /// What servers are, and what they were before the last upgrade.
+    edition: Edition,
+    before: String,
+    /// Editions that the loader refused, and that were undone because of that.
+    undone: usize,
 }
 
 impl Checker {
@@ -48,14 +69,63 @@ impl Checker {
         term: Term,
         payload: &[u8],
     ) -> Result<(), String> {
+        let is_new = self.committed.keys().next_back().is_none_or(|last| *last < index);
         let known = self.committed.entry(index).or_insert_with(|| (term, payload.to_vec()));
-        if known.0 == term && known.1 == payload {
+        if known.0 != term || known.1 != payload {
+            let known = known.0;
+            return Err(format!(
+                "entry {index} is of term {known} elsewhere, replica {replica} has one of term {term}"
+            ));
+        }
+        if is_new { self.upgraded(index, payload) } else { Ok(()) }
+    }
+
+    /// An edition begins, or stays: one that does not come up is undone, and the one before it begins again.
+    fn upgraded(&mut self, index: LogIndex, payload: &[u8]) -> Result<(), String> {
+        let Ok(entry) = EntryRef::parse(payload) else { return Ok(()) };
+        for record in entry.records() {
+            let Record::Upgrade { edition, step, plan } = record else { continue };
+            match step {
+                Upgrade::Begun { .. } if edition > self.edition.number => {
+                    let plan = Plan::decode(plan).ok_or("a plan that nobody can read")?;
+                    self.begun(index, edition, plan)?;
+                }
+                Upgrade::Kept if edition == self.edition.number => self.edition.kept = true,
+                _ => {}
+            }
+        }
+        let Edition { about, kept, .. } = &self.edition;
+        match *kept && [BROKEN, SILENT, REFUSED].contains(&about.as_str()) {
+            true => Err(format!("entry {index} says that the edition '{about}' stays")),
+            false => Ok(()),
+        }
+    }
+
+    fn begun(&mut self, index: LogIndex, number: u64, plan: Plan) -> Result<(), String> {
+        let undoes = !plan.undoes.is_empty();
+        if undoes && self.edition.kept {
+            // By a leader that did not know yet.
             return Ok(());
         }
-        let known = known.0;
-        Err(format!(
-            "entry {index} is of term {known} elsewhere, replica {replica} has one of term {term}"
-        ))
+        let ended = plan.undoes.contains("its server ended");
+        let next = Edition { number, about: plan.about, kept: undoes };
+        let last = std::mem::replace(&mut self.edition, next);
+        if !undoes {
+            self.before = last.about;
+            return Ok(());
+        }
+        self.undone += usize::from(last.about == REFUSED && ended);
+        let (about, before) = (&self.edition.about, &self.before);
+        match about == before {
+            true => Ok(()),
+            false => Err(format!("entry {index} begins '{about}' again, and it was '{before}'")),
+        }
+    }
+
+    /// The number of upgrades to a program that the loader refused, and that were undone because of that: not when their time was over.
+    #[must_use]
+    pub const fn undone(&self) -> usize {
+        self.undone
     }
 
     /// A replica's server has executed this as a committed entry.

@@ -121,6 +121,10 @@ impl Scripted {
     /// Lets it execute up to `entries`, when the steady clock shows `now`; it is interrupted after `frames` of its output.
     pub fn run(&mut self, now: Duration, entries: usize, mut frames: usize) -> Ran {
         let mut ran = Ran::default();
+        if let Some(status) = self.program.is_refused() {
+            // The runtime does not come to say so.
+            return Ran { ended: Some(status), ..ran };
+        }
         for _ in 0..entries {
             match self.say(&mut frames) {
                 Said::All => {}

@@ -24,6 +24,8 @@ pub const ENDS: u8 = 15;
 pub const BROKEN: &str = "broken";
 /// and one whose server never listens.
 pub const SILENT: &str = "silent";
+/// And one whose program the loader refuses: its server ends before it gets an entry.
+pub const REFUSED: &str = "refused";
 
 /// Its port for connections and datagrams.
 pub const PORT: u16 = 7000;
@@ -173,6 +175,12 @@ impl RegisterServer {
         let (lies, differs, differed, raves) = (false, false, false, false);
         let printed = Vec::new();
         Self { printed, lies, differs, differs_from: None, differed, raves, ..self.clone() }
+    }
+
+    /// The status by which the loader ends it, before it executes anything, if it does.
+    #[must_use]
+    pub fn is_refused(&self) -> Option<i32> {
+        (self.edition == REFUSED).then_some(127 << 8)
     }
 
     /// Executes an entry and appends its output to the ring.

@@ -95,16 +95,19 @@ fn no_seed_breaks_a_promise() {
     let (images, fetched) = (sum(|r| r.images), sum(|r| r.fetched));
     let (restores, forgot) = (sum(|r| r.restores), sum(|r| r.forgot));
     let (changes, flips, mended) = (sum(|r| r.changes), sum(|r| r.flips), sum(|r| r.mended));
+    let undone = sum(|r| r.undone);
     let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
     let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {changes} changes of members, {mended} of {flips} servers that differed in memory alone were found, {planned} entries taken by servers themselves, {hours:.2} simulated hours, served again after {slowest} ms at most"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {changes} changes of members, {mended} of {flips} servers that differed in memory alone were found, {planned} entries taken by servers themselves, {undone} upgrades to programs that do not start undone, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // The run was meaningful: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
     assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
     assert!(planned > reports.len(), "servers take entries by themselves: {planned}");
+    // One in a hundred clusters is upgraded to such a program.
+    assert!(reports.len() < 1000 || undone * 300 > reports.len(), "undone upgrades: {undone}");
     assert!(effects > 100 * reports.len(), "servers print, connect and send datagrams");
     assert!(
         images > 5 * reports.len() && restores * 10 > reports.len(),

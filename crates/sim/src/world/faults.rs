@@ -3,7 +3,7 @@
 use super::{Event, World};
 use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
-use crate::server::{BROKEN, ENDS, SILENT};
+use crate::server::{BROKEN, ENDS, REFUSED, SILENT};
 use crate::shelf::Shelf;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
@@ -189,7 +189,10 @@ impl World {
             return Ok(());
         }
         let about = ["", "second", "another", "some other", BROKEN, SILENT];
-        let about = about[self.rng.below(about.len() as u64) as usize].to_owned();
+        let mut about = about[self.rng.below(about.len() as u64) as usize].to_owned();
+        if about == BROKEN && self.now_us.is_multiple_of(2) {
+            about = REFUSED.to_owned();
+        }
         let signal = if self.rng.chance(80) { ENDS } else { 1 };
         let wait = Duration::from_millis(200 + self.rng.below(1300));
         self.trace(|| format!("{id}: upgrade to '{about}' by signal {signal}"));

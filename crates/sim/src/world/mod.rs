@@ -109,6 +109,8 @@ pub struct Report {
     pub in_step_after_us: u64,
     /// A damaged disk was refused when its node started, or later.
     pub refused: bool,
+    /// Upgrades that were undone because the loader refuses the new program.
+    pub undone: usize,
     /// Simulated time, in us.
     pub took_us: u64,
     /// A digest over all events: equal for equal seeds.
@@ -443,6 +445,7 @@ impl World {
                 broken: self.broken,
                 in_step_after_us: self.in_step_after_us(),
                 refused: self.refused,
+                undone: self.checker.undone(),
                 took_us: self.now_us,
                 fingerprint: self.fingerprint,
             }),
