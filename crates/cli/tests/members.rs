@@ -8,8 +8,8 @@ use std::time::Instant;
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::nodes::{CLUSTER_ID, Nodes, wait_redis};
-use common::resp::Reply;
-use common::{Place, assert_line};
+use common::resp::{Redis, Reply};
+use common::{PATIENCE, Place, assert_line};
 
 #[test]
 fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load() {
@@ -306,6 +306,71 @@ fn hosts_without_the_program_join_and_take_over() {
     client.set("other", "value").unwrap();
     drop(client);
     nodes.wait_members(&[2, 3, 4]);
+}
+
+/// Files of an upgrade that its log knows nothing of are at a passive replica before nobody else is left who has them.
+#[test]
+fn a_passive_replica_filled_behind_an_upgrade_takes_over() {
+    let mut nodes = Nodes::new();
+    nodes.keep_data();
+    nodes.begin(1, "found", &[1]);
+    wait_redis(nodes.ports[0]).set("key", "value").unwrap();
+    let program = nodes.place.path("redis").join("other-server");
+    fs::copy("/usr/bin/redis-server", &program).unwrap();
+    let mut words = vec!["upgrade".to_owned(), "--".to_owned()];
+    words.push(program.to_str().unwrap().to_owned());
+    words.extend_from_slice(&nodes.hosts.setup.server[1..]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let said = nodes.does(1, &words);
+    assert!(said.contains("edition 2 is up"), "{said}");
+    for (id, kind) in [(2, "passive"), (3, "witness")] {
+        nodes.begin(id, "join", &[1]);
+        let place = format!("{id}={}", nodes.address(id));
+        nodes.does(1, &["members", "add", &place, "--kind", kind]);
+    }
+    nodes.wait_members(&[1, 2, 3]);
+    // The passive one's disk is lost, and the log begins behind the older of two images, which know what kind it is.
+    nodes.kill(2);
+    let data = nodes.hosts.data(2);
+    fs::remove_dir_all(&data).unwrap();
+    let logs = [1, 2].map(|id| nodes.hosts.log(id));
+    let newest = |log, what: &str| {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let line = text.lines().rfind(|line| line.contains(what))?;
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["index"].as_u64()
+    };
+    let mut images = Vec::new();
+    for n in 0..3 {
+        wait_redis(nodes.ports[0]).set("other", &n.to_string()).unwrap();
+        nodes.does(1, &["checkpoint", "create"]);
+        images.push(newest(&logs[0], "\"image_taken\"").unwrap());
+    }
+    let forgot =
+        || newest(&logs[0], "\"log_forgot\"").filter(|index| *index >= images[0]).map(drop);
+    wait_for_or("the upgrade to be forgotten", || nodes.evidence(), forgot);
+    nodes.begin(2, "rejoin", &[1, 3]);
+    let votes = || {
+        let replica = nodes.status(2)["replicas"][0].clone();
+        (replica["state"] == "passive" && replica["role"] == "follower").then_some(())
+    };
+    wait_for_or("the passive replica to be in step", || nodes.evidence(), votes);
+    let listed = || nodes.skein(2, &["base", "ls", "--data", data.to_str().unwrap()]).stdout;
+    let has_it = || String::from_utf8_lossy(&listed()).contains("/other-server\n").then_some(());
+    wait_for_or("the upgrade's files", || nodes.evidence(), has_it);
+    assert!(newest(&logs[1], "\"log_reset\"") >= Some(images[0]), "{}", nodes.evidence());
+    // Once it has a newer image, its vote is agreed on, too.
+    wait_redis(nodes.ports[0]).set("other", "3").unwrap();
+    nodes.does(1, &["checkpoint", "create"]);
+    let last = newest(&logs[0], "\"image_taken\"");
+    let came = || (newest(&logs[1], "\"image_received\"") >= last).then_some(());
+    wait_for_or("the newest image to be fetched", || nodes.evidence(), came);
+    fs::remove_file(&program).unwrap();
+    nodes.kill(1);
+    let answers = || Redis::connect(nodes.ports[1], PATIENCE).ok()?.get("key").ok()?;
+    let kept = wait_for_or("the passive replica to serve", || nodes.evidence(), answers);
+    assert_eq!(kept, b"value", "{}", nodes.evidence());
+    nodes.start(1);
+    nodes.wait_members(&[1, 2, 3]);
 }
 
 /// Whichever of them is lost, and stays away, the other two go on: so the witness votes.

@@ -330,6 +330,8 @@ pub trait Images {
     /// Bytes of a file from another replica, from a position on; none: it begins, or continues where an earlier try ended. [`ImageNews::Received`], and at the
     /// end of the file [`ImageNews::Kept`]; or [`ImageNews::NotReceived`].
     fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>);
+    /// The log begins behind this image, which came from another replica: a server that continues from it needs the files of its edition.
+    fn begins_behind(&mut self, _image: &Image) {}
 }
 
 /// An observer: none on a machine, a simulation's checks.

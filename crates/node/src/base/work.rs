@@ -16,6 +16,7 @@ use skein_model::entry::Upgrade;
 use skein_model::fact::{self, Fact};
 use skein_model::{EntryRef, Record, entry};
 use skein_replica::editions::Plan;
+use skein_replica::server::ServerState;
 use skein_sandbox::Program;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -124,9 +125,10 @@ impl BaseWork {
         }
     }
 
-    /// The log, as far as it is here, begins with servers of this edition.
-    pub fn follow(&self, about: &str) {
-        self.tell(Job::Follow(about.to_owned()));
+    /// The log, as far as it is here, begins behind an image with this state: what its edition needs is got, also where no server runs yet.
+    pub fn begins_behind(&mut self, state: &ServerState) {
+        self.tell(Job::Follow(state.edition.about.clone()));
+        self.began(&state.start);
     }
 
     /// The image of this entry is of this edition.

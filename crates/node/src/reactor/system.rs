@@ -392,10 +392,16 @@ impl Images for System {
         let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
         if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
             all.iter().for_each(|image| base.hold(&image.state.edition.about, image.index().0));
-            base.follow(&image.state.edition.about);
-            base.began(&image.state.start);
+            base.begins_behind(&image.state);
         }
         all
+    }
+
+    fn begins_behind(&mut self, image: &Image) {
+        if let Some(base) = &mut self.base {
+            base.hold(&image.state.edition.about, image.index().0);
+            base.begins_behind(&image.state);
+        }
     }
 
     fn prepare_image(&mut self, server: &Link) -> bool {

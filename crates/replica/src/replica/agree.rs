@@ -307,6 +307,10 @@ impl<E: Environment> Replica<E> {
             self.change_role(role)?;
         }
         if let Some(base) = &batch.reset {
+            // A passive replica gets its files, too: when it needs them nobody else may be left who has them.
+            if let Some(image) = self.images.kept.iter().find(|kept| kept.index() == base.index) {
+                self.env.begins_behind(image);
+            }
             self.log_was_reset(base.index);
         }
         for message in &batch.messages {
