@@ -388,6 +388,24 @@ impl Cluster {
         })
     }
 
+    /// Waits until this replica leads, with a server that runs.
+    pub fn leads(&self, id: u64) -> Outcome {
+        await_some(&format!("replica {id} to lead"), || {
+            let replica = self.state().nodes.status(id)?["replicas"][0].clone();
+            Ok((replica["role"] == "leader" && replica["state"] == "running").then_some(()))
+        })
+    }
+
+    /// Waits until this replica has the files that a server of the current edition needs.
+    pub fn has_files(&self, id: u64) -> Outcome {
+        await_some(&format!("replica {id} to have the edition's files"), || {
+            let state = self.state();
+            let data = state.nodes.data(id).to_string_lossy().into_owned();
+            let listed = state.nodes.skein(id, &["base", "ls", "--data", &data])?;
+            Ok(listed.status.success().then_some(()))
+        })
+    }
+
     /// The digest that all replicas have at the same entry, as soon as they have.
     pub fn equal_digests(&self) -> Outcome<String> {
         await_some("equal digests", || self.whole()?.equal_digests())

@@ -70,6 +70,7 @@ pub const KINDS: &[Kind] = &[
     on_disk("a passive replica instead of an active one, and back", passive),
     on_disk("all nodes killed at once", kill_all),
     on_disk("a witness, the other follower's node killed, and back", witness),
+    on_disk("a standby, its leader's node killed, and back", standby),
     kind("all images read", read_images),
     kind("all compared", |at| at.cluster.verify().map(drop)),
 ];
@@ -345,6 +346,26 @@ fn witness(at: &At<'_>) -> Outcome {
     at.clients.go_on()?;
     at.cluster.come_back(&[other])?;
     at.cluster.whole()?;
+    at.exchange(witness, "active").map(drop)
+}
+
+/// One active, one passive, one witness: the passive one leads while the active one is away, and rests again when that is back.
+fn standby(at: &At<'_>) -> Outcome {
+    let active = at.status.leader()?.id;
+    let followers: Vec<u64> = at.followers()?.iter().map(|replica| replica.id).collect();
+    let [first, second] = followers[..] else {
+        return Err(Failure(format!("there are other followers than two: {followers:?}")));
+    };
+    let passive = at.exchange(first, "passive")?;
+    let witness = at.exchange(second, "witness")?;
+    at.cluster.has_files(passive)?;
+    at.cluster.crash(active)?;
+    at.cluster.leads(passive)?;
+    at.clients.go_on()?;
+    at.cluster.come_back(&[active])?;
+    at.cluster.whole()?;
+    at.cluster.rests(passive, "passive")?;
+    at.exchange(passive, "active")?;
     at.exchange(witness, "active").map(drop)
 }
 
