@@ -18,8 +18,9 @@ use crate::wire::{Client, Exchange, free_address};
 use skein_testkit::cluster::status::{Replica, Status};
 use skein_testkit::{Failure, Outcome, memory};
 
-/// The leader's node killed: what papers show, too.
+/// The leader's node killed, and a follower's image: what papers show, too.
 pub const LEADER_KILLED: &str = "the leader's node killed";
+pub const IMAGE_TAKEN: &str = "an image of a follower";
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A kind of events.
@@ -47,7 +48,7 @@ const fn on_disk(what: &'static str, does: fn(&At<'_>) -> Outcome) -> Kind {
 
 /// All, in their order.
 pub const KINDS: &[Kind] = &[
-    kind("an image of a follower", image),
+    kind(IMAGE_TAKEN, image),
     kind("a follower's node killed", |at| at.end(at.follower()?.node_pid)),
     kind("a follower's server killed", |at| at.end(at.follower()?.server_pid)),
     kind(LEADER_KILLED, |at| at.end(at.status.leader()?.node_pid)),

@@ -24,7 +24,7 @@ use super::process::{self, interrupts};
 use super::servers::Server;
 use clients::Clients;
 use cluster::Cluster;
-pub use events::LEADER_KILLED;
+pub use events::{IMAGE_TAKEN, LEADER_KILLED};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 

@@ -135,24 +135,33 @@ fn one(text: &mut String, run: &str, life: &Life) {
 
 /// What Figure 10 of the Rex paper shows, in this run; nothing where no leader's node was killed.
 fn beside_rex(life: &Life) -> Option<String> {
-    let kills: Vec<_> =
-        life.events.iter().filter(|event| event.what == life::LEADER_KILLED).collect();
     let wide = |values: Vec<f64>, digits| super::text::wide(Spread::of(values), digits);
     let usual = Spread::of(life.samples.iter().map(|at| at.per_second).collect())?.median;
-    let back: Vec<f64> = kills.iter().filter_map(|kill| dip_s(life, kill.at_s, usual)).collect();
-    let longest = back.iter().copied().reduce(f64::max)?;
     let between = life.samples.windows(2).map(|two| two[1].at_s - two[0].at_s).collect();
-    Some(format!(
-        "\nBeside Figure 10 of [Rex](comparison.md) (no answers for 5 s when the primary dies, and a dip of 30 s when it comes back): kills of the leader's node here: {}; there\n\
-         was no answer for {} ms, and all replicas were in step again after {} s, the killed one among them. At most {} s after a kill the answers in an interval of\n\
-         {} s were at {} % of the run's median again.\n",
-        kills.len(),
-        wide(kills.iter().map(|kill| kill.silent_ms).collect(), 0),
-        wide(kills.iter().map(|kill| kill.took_s).collect(), 1),
-        number(longest, 0),
+    let of = |what: &str| {
+        let all: Vec<_> = life.events.iter().filter(|event| event.what == what).collect();
+        let back = all.iter().filter_map(|event| dip_s(life, event.at_s, usual));
+        let longest = back.reduce(f64::max)?;
+        let silent_ms = wide(all.iter().map(|event| event.silent_ms).collect(), 0);
+        let took_s = wide(all.iter().map(|event| event.took_s).collect(), 1);
+        Some((all.len(), silent_ms, took_s, number(longest, 0)))
+    };
+    let (kills, silent_ms, took_s, longest) = of(life::LEADER_KILLED)?;
+    let mut text = format!(
+        "\nBeside Figure 10 of [Rex](comparison.md), §6.6 (no answers for 5 s when the primary dies, and a dip of 30 s when it comes back): kills of the leader's node here: {kills};\n\
+         there was no answer for {silent_ms} ms, and all replicas were in step again after {took_s} s, the killed one among them. At most {longest} s after a kill the answers in an\n\
+         interval of {} s were at {} % of the run's median again.\n",
         number(Spread::of(between)?.median, 0),
         number(USUAL * 100.0, 0),
-    ))
+    );
+    if let Some((images, silent_ms, took_s, longest)) = of(life::IMAGE_TAKEN) {
+        let _ = write!(
+            text,
+            "The same figure has fewer answers for about 2 s at each checkpoint, which a secondary takes. Images of a follower here: {images}; there was no answer for {silent_ms} ms, and\n\
+             all were in step after {took_s} s. At most {longest} s after one was begun the answers were at that share again.\n",
+        );
+    }
+    Some(text)
 }
 
 /// The time from `at_s` to the end of the first interval with about as many answers as usual [s].
@@ -193,6 +202,18 @@ mod tests {
         assert_eq!(dip_s(&life, 2.5, 95.0), Some(2.5));
         let text = beside_rex(&life).expect("a kill");
         for part in ["leader's node here: 1;", "for 60 ms", "after 1.5 s", "80 %"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("checkpoint"), "there was none: {text}");
+    }
+
+    #[test]
+    fn an_image_is_compared_with_a_checkpoint() {
+        let mut life = life(&[100.0, 100.0, 10.0, 100.0, 100.0, 50.0, 95.0]);
+        let what = life::IMAGE_TAKEN.to_owned();
+        life.events.push(Event { what, at_s: 5.5, took_s: 0.2, silent_ms: 9.0 });
+        let text = beside_rex(&life).expect("a kill");
+        for part in ["a follower here: 1;", "for 9 ms", "after 0.2 s", "At most 2 s after one"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
