@@ -22,9 +22,8 @@ pub const TOPIC: Topic = Topic {
     measure,
     reading: "`--mode standby`; clients write (of lighttpd: read a page of 4 KiB) over connections that stay open, 3 s a point. The leader takes an image of its own server each second;\n\
          where little was written since the last, as here, the server stands for it instead of forking. CPU of all processes below a node: the leader's with its server's; the others run\n\
-         none. Clients and all nodes share two cores. RRC by its own account, on three hosts of up to 36 cores, nothing on disk, ten images a second: pauses of 0.5 to 3.2 ms on average\n\
-         (Table 5), 145 us (lighttpd), 169 us (memcached) and 198 us (redis) more latency on average (Table 4), and for the backup 97 %, 68 % and 141 % of the stock server's CPU\n\
-         (Table 3).",
+         none. Clients and all nodes share two cores.\n\
+         Its figures beside those of RRC: [checkpoints and standbys](checkpoints.md#a-standby-beside-rrc).",
 };
 
 const LEADER: Figure =

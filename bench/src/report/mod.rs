@@ -3,6 +3,7 @@
 //! Everything is computed from the files in `bench/results`, so that the documents cannot contradict them;
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
 
+mod checkpoints;
 mod failover;
 mod goals;
 mod growth;
@@ -32,8 +33,15 @@ pub struct Page {
 }
 
 /// Makers of pages.
-const PAGES: &[fn() -> Outcome<Vec<Page>>] =
-    &[page::pages, readme::pages, servers::plots, growth::pages, life::pages, peers::pages];
+const PAGES: &[fn() -> Outcome<Vec<Page>>] = &[
+    page::pages,
+    readme::pages,
+    servers::plots,
+    growth::pages,
+    checkpoints::pages,
+    life::pages,
+    peers::pages,
+];
 
 /// Every file as it must be.
 pub fn pages() -> Outcome<Vec<Page>> {

@@ -30,7 +30,8 @@ fn summary(_: &Results) -> Outcome<String> {
     Ok("# Performance\n\n\
         The goals, the outage, and what stands in the way of native speed. `cargo xtask bench --report` writes this page from `bench/results`; the README has\n\
         a summary. More figures: [each server, and how it was measured](../bench/reports/servers.md), [how cost grows](../bench/reports/growth.md),\n\
-        [a cluster that loses, replaces and repairs replicas under load](../bench/reports/life.md), [beside replication in use today, and the papers](../bench/reports/comparison.md).\n\n"
+        [a cluster that loses, replaces and repairs replicas under load](../bench/reports/life.md), [beside replication in use today, and the papers](../bench/reports/comparison.md),\n\
+        [beside checkpoints and standbys of others](../bench/reports/checkpoints.md).\n\n"
         .to_owned())
 }
 

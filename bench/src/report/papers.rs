@@ -20,21 +20,29 @@ use skein_testkit::{Failure, Outcome};
 const FOLDER: &str = "bench/papers";
 
 /// All papers.
-pub struct Papers(Vec<Paper>);
+pub struct Papers(pub(super) Vec<Paper>);
 
-/// One paper's figures.
+/// The figures of one paper, or of a program's own document.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Paper {
-    name: String,
-    title: String,
+pub(super) struct Paper {
+    pub(super) name: String,
+    pub(super) title: String,
     /// Machines, versions, clients, and differences to Skein.
-    setting: String,
+    pub(super) setting: String,
+    #[serde(default)]
     overheads: Vec<Overhead>,
-    latencies: Vec<Latency>,
+    #[serde(default)]
+    pub(super) latencies: Vec<Latency>,
+    #[serde(default)]
     bubbles: Vec<Bubbles>,
     #[serde(default)]
     outages: Vec<Outage>,
+    /// Those of [`super::checkpoints`].
+    #[serde(default)]
+    pub(super) checkpoints: Vec<Checkpoint>,
+    #[serde(default)]
+    pub(super) standbys: Vec<Standby>,
 }
 
 /// How much longer the same work takes.
@@ -54,14 +62,14 @@ struct Overhead {
 /// Latency of a request, alone and replicated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Latency {
+pub(super) struct Latency {
     place: String,
     server: String,
-    stock_us: f64,
-    replicated_us: f64,
+    pub(super) stock_us: f64,
+    pub(super) replicated_us: f64,
     stock_p99_us: Option<f64>,
     replicated_p99_us: Option<f64>,
-    ours: Option<String>,
+    pub(super) ours: Option<String>,
     note: String,
 }
 
@@ -86,6 +94,41 @@ struct Outage {
     note: String,
 }
 
+/// How long a server stands for a checkpoint, and how long it takes to continue from one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Checkpoint {
+    pub(super) place: String,
+    /// The server, and how much of it.
+    pub(super) what: String,
+    pub(super) pause_ms: Told,
+    pub(super) stored_ms: Option<Told>,
+    pub(super) restore_ms: Told,
+}
+
+/// A number, or the source's words where it has none.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Told {
+    Number(f64),
+    Words(String),
+}
+
+/// A backup without a running server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Standby {
+    pub(super) place: String,
+    pub(super) server: String,
+    pub(super) ours: String,
+    /// How much longer the same work takes: with ten checkpoints a second, and with one where there is a number.
+    pub(super) overhead_percent: Vec<f64>,
+    /// CPU time for the same work that comes to the stock server's, at the primary
+    pub(super) primary_cpu_percent: f64,
+    /// and at the backup.
+    pub(super) backup_cpu_percent: f64,
+}
+
 impl Papers {
     /// Reads all files, in the order of their names.
     pub fn read() -> Outcome<Self> {
@@ -105,6 +148,14 @@ impl Papers {
     }
 }
 
+impl Paper {
+    /// Whether it has figures of requests; others have some of checkpoints only.
+    fn is_compared_here(&self) -> bool {
+        let tables = [self.overheads.len(), self.latencies.len(), self.bubbles.len()];
+        tables.into_iter().chain([self.outages.len()]).any(|rows| rows > 0)
+    }
+}
+
 /// Our targets that stand beside theirs.
 const TARGETS: [Target; 3] = [Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
 
@@ -118,7 +169,7 @@ pub fn section(papers: &Papers, latest: &Results) -> String {
          overhead of 25 % more time is a ratio of 0.80. Theirs ran each replica on a machine of its own with many cores, ours \
          run all replicas and the clients on two; the column of one replica has what Skein costs without that.",
     ));
-    for paper in &papers.0 {
+    for paper in papers.0.iter().filter(|paper| paper.is_compared_here()) {
         let _ = writeln!(text, "\n### {}: {}\n", paper.name, paper.title);
         text.push_str(&wrapped("", &paper.setting));
         if !paper.overheads.is_empty() {
@@ -164,7 +215,7 @@ fn rate(sample: &Sample) -> Option<f64> {
 }
 
 /// `overhead_percent` more time as a ratio to native.
-fn ratio_of(overhead_percent: f64) -> f64 {
+pub(super) fn ratio_of(overhead_percent: f64) -> f64 {
     1.0 / (1.0 + overhead_percent / 100.0)
 }
 
@@ -365,6 +416,9 @@ mod tests {
     fn the_stored_papers_can_be_read() {
         let papers = Papers::read().expect("the repository's own");
         let names: Vec<&str> = papers.0.iter().map(|paper| paper.name.as_str()).collect();
-        assert_eq!(names, ["CRANE", "Rex", "RRC"]);
+        assert_eq!(names, ["CRANE", "CRIU", "Firecracker", "gVisor", "PLOVER", "Rex", "RRC"]);
+        let compared = papers.0.iter().filter(|paper| paper.is_compared_here());
+        let compared: Vec<&str> = compared.map(|paper| paper.name.as_str()).collect();
+        assert_eq!(compared, ["CRANE", "Rex", "RRC"]);
     }
 }
