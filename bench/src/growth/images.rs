@@ -23,13 +23,13 @@ pub const TOPIC: Topic = Topic {
          read before.",
 };
 
-const STOOD: Figure =
+pub const STOOD: Figure =
     Figure { key: "stood_ms", label: "ms the server stood", digits: 1, plotted: true };
 pub const PAGES: Figure =
     Figure { key: "pages", label: "pages of 4 KiB copied", digits: 0, plotted: false };
 pub const TOOK: Figure =
     Figure { key: "took_ms", label: "ms until it was on disk", digits: 0, plotted: true };
-const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 2, plotted: true };
+pub const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 2, plotted: true };
 
 const PLAIN: &[&str] = &["--enable-debug-command", "yes"];
 const WITH_FILE: &[&str] = &["--appendonly", "yes", "--enable-debug-command", "yes"];
@@ -69,6 +69,8 @@ struct Image {
 
 /// An image.
 pub struct Taken {
+    /// The last entry that its server had executed.
+    pub index: u64,
     pub stood_ms: f64,
     /// Pages that were copied.
     pub pages: f64,
@@ -100,6 +102,12 @@ fn measure(recorder: &mut Recorder) -> Outcome {
 /// A cluster whose redis has so much data.
 pub fn filled(server: &redis::Redis, replicas: u64, size: u64) -> Outcome<(Cluster, Client)> {
     let cluster = Cluster::of(server, free_address()?, replicas, "fsync")?;
+    let client = fill(&cluster, server, size)?;
+    Ok((cluster, client))
+}
+
+/// Gives redis so much data; answers the client that did.
+pub fn fill(cluster: &Cluster, server: &redis::Redis, size: u64) -> Outcome<Client> {
     let failed = |error| Failure::of("redis' client", error);
     let connected = || Ok(Client::connect(cluster.service, ANSWER_MAX).ok());
     let mut client = await_some("a connection", connected)?;
@@ -116,7 +124,7 @@ pub fn filled(server: &redis::Redis, replicas: u64, size: u64) -> Outcome<(Clust
             Ok(client.got().starts_with(b":0").then_some(()))
         })?;
     }
-    Ok((cluster, client))
+    Ok(client)
 }
 
 fn keys(size: u64) -> u64 {
@@ -149,31 +157,53 @@ pub fn taken(
     replica: u64,
     nudge: &mut dyn FnMut() -> Outcome,
 ) -> Outcome<Taken> {
-    let parsed = |error| Failure::of("what skein checkpoint says", error);
-    let replica = replica.to_string();
-    let create = ["checkpoint", "create", "--json", "--replica", &replica];
+    let created = create(cluster, replica)?;
+    let image = await_some("the image to count", || {
+        nudge()?;
+        let mut all = listed(cluster, replica)?.into_iter();
+        Ok(all.find(|image| image.index == created.index && image.confirmed))
+    })?;
+    Ok(Taken {
+        index: image.index,
+        stood_ms: created.stood_us as f64 / 1e3,
+        pages: created.pages as f64,
+        took_ms: created.took_us as f64 / 1e3,
+        new_mib: mib(image.bytes),
+        whole: image.total_bytes,
+    })
+}
+
+/// Has a replica take an image, whether or not that counts later.
+fn create(cluster: &Cluster, replica: u64) -> Outcome<Created> {
+    let create = ["checkpoint", "create", "--json", "--replica", &replica.to_string()];
     let said = await_some("the server to stand", || match cluster.skein(&create) {
         Ok(said) => Ok(Some(said)),
         // It executes yet what was changed.
         Err(Failure(why)) if why.contains("executes a request") => Ok(None),
         Err(failed) => Err(failed),
     })?;
-    let created: Created = serde_json::from_str(&said).map_err(parsed)?;
-    let (bytes, whole) = await_some("the image to count", || {
-        nudge()?;
-        let said = cluster.skein(&["checkpoint", "ls", "--json"])?;
-        let all: Vec<Listed> = serde_json::from_str(&said).map_err(parsed)?;
-        let own = all.into_iter().filter(|one| one.replica.to_string() == replica);
-        let found = own.flat_map(|one| one.images).find(|image| image.index == created.index);
-        Ok(found.filter(|image| image.confirmed).map(|image| (image.bytes, image.total_bytes)))
-    })?;
-    Ok(Taken {
-        stood_ms: created.stood_us as f64 / 1e3,
-        pages: created.pages as f64,
-        took_ms: created.took_us as f64 / 1e3,
-        new_mib: mib(bytes),
-        whole,
-    })
+    serde_json::from_str(&said).map_err(|error| Failure::of("what skein checkpoint says", error))
+}
+
+/// The images that a replica has.
+fn listed(cluster: &Cluster, replica: u64) -> Outcome<Vec<Image>> {
+    let said = cluster.skein(&["checkpoint", "ls", "--json"])?;
+    let all: Vec<Listed> = serde_json::from_str(&said)
+        .map_err(|error| Failure::of("what skein checkpoint says", error))?;
+    let own = all.into_iter().filter(|one| one.replica == replica);
+    Ok(own.flat_map(|one| one.images).collect())
+}
+
+/// Whether a replica has the image of this entry.
+pub fn has_image(cluster: &Cluster, replica: u64, index: u64) -> Outcome<bool> {
+    Ok(listed(cluster, replica)?.iter().any(|image| image.index == index))
+}
+
+/// Has a replica take an image; answers what that has written [bytes].
+pub fn written_for_one(cluster: &Cluster, replica: u64) -> Outcome<u64> {
+    let created = create(cluster, replica)?;
+    let image = listed(cluster, replica)?.into_iter().find(|image| image.index == created.index);
+    image.map(|image| image.bytes).ok_or_else(|| Failure("the new image is gone".to_owned()))
 }
 
 /// Has a replica take images, one in so long, until the load beside it ends; how long its server stood for each [ms].
@@ -214,12 +244,22 @@ fn one(
 ) -> Outcome<Vec<(&'static str, f64)>> {
     let (cluster, mut client) = filled(server, replicas, size)?;
     let replica = follower(&cluster)?;
+    series(&mut client, size, percent, |client| take(&cluster, replica, client))
+}
+
+/// Medians of images behind the first two; before each so much of the data is written again.
+pub fn series(
+    client: &mut Client,
+    size: u64,
+    percent: f64,
+    mut take: impl FnMut(&mut Client) -> Outcome<Taken>,
+) -> Outcome<Vec<(&'static str, f64)>> {
     let count = ((keys(size) as f64 * percent / 100.0) as u64).max(1);
     let mut all = Vec::new();
     for round in 0..FIRST_IMAGES + IMAGES {
         let from = (round as u64 * count * 3) % (keys(size) - count).max(1);
-        change(&mut client, from, count, round)?;
-        all.push(take(&cluster, replica, &mut client)?);
+        change(client, from, count, round)?;
+        all.push(take(client)?);
     }
     all.drain(..FIRST_IMAGES);
     let median = |of: fn(&Taken) -> f64| {

@@ -4,6 +4,7 @@
 //! Bounded: no point is begun after `--budget-s`, and each takes a few seconds.
 
 mod beside;
+mod changed;
 mod connections;
 mod files;
 mod idle;
@@ -87,6 +88,7 @@ pub const TOPICS: &[&Topic] = &[
     &memory::TOPIC,
     &log_length::TOPIC,
     &images::TOPIC,
+    &changed::TOPIC,
     &files::TOPIC,
     &beside::TOPIC,
     &restores::TOPIC,

@@ -77,14 +77,18 @@ fn text(growth: &Growth) -> String {
         if points.is_empty() {
             continue;
         }
+        // What no point has was not measured yet.
+        let measured =
+            |figure: &&Figure| points.iter().any(|at| at.values.contains_key(figure.key));
+        let figures: Vec<&Figure> = topic.figures.iter().filter(measured).collect();
         let mut head = vec![String::new(), topic.x.to_owned()];
-        head.extend(topic.figures.iter().map(|figure| figure.label.to_owned()));
+        head.extend(figures.iter().map(|figure| figure.label.to_owned()));
         let mut rows = vec![head];
         for curve in curves {
             for point in points.iter().filter(|point| point.curve == curve) {
                 let mut row =
                     vec![curve.to_owned(), number(point.x, usize::from(point.x.fract() != 0.0))];
-                row.extend(topic.figures.iter().map(|figure| {
+                row.extend(figures.iter().map(|figure| {
                     let value = point.values.get(figure.key);
                     value.map_or("-".to_owned(), |value| number(*value, figure.digits))
                 }));
