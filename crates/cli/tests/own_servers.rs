@@ -1,4 +1,4 @@
-//! Servers of this repository on three replicas while the leader dies: Rust's standard library with a thread a connection, C++'s
+//! Servers of this repository on three replicas while the leader dies, and from images: Rust's standard library with a thread a connection, C++'s
 //! threads, libevent.
 
 mod common;
@@ -31,6 +31,7 @@ fn words(source: &str, more: &[&str]) {
     let all = wait_for("an answer", || Lines::connect(port, ANSWER).ok()?.ask("all").ok());
     let found: Vec<String> = all.split(' ').map(str::to_string).collect();
     books.assert_found(&found);
+    real.continue_a_follower_with_a_client(|| Lines::connect(port, ANSWER), add);
     real.end();
 }
 
@@ -62,5 +63,6 @@ fn threads_of_cpp() {
     };
     let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
     leader_dies_under_load(&real, CLIENTS, REQUESTS / 2, connect, ask);
+    real.continue_a_follower_with_a_client(|| Http::connect(port, ANSWER), ask);
     real.end();
 }

@@ -5,9 +5,9 @@ mod common;
 use common::Place;
 use common::cluster::free_port;
 use common::http::Http;
-use common::real::Real;
+use common::real::{ANSWER, Real};
 use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
-use common::web::{tree, uploads_survive, usual_tools};
+use common::web::{page, tree, uploads_survive, usual_tools};
 
 /// Debian's modules and their configuration, a site of our own.
 fn start() -> Real {
@@ -60,6 +60,14 @@ fn uploads_survive_the_leader() {
     usual_tools(real.port(), "/3.txt");
     uploads_survive(&real);
     usual_tools(real.port(), "/4.txt");
+    // The script is another program, which a process of the image starts.
+    let ask = |http: &mut Http, word: &str| {
+        assert_eq!(http.get("/3.txt")?.text(), page(3));
+        let answer = http.get(&format!("/cgi/hello?{word}"))?;
+        assert!(answer.status == 200 && answer.text().starts_with(word), "{answer:?}");
+        Ok(())
+    };
+    real.continue_a_follower_with_a_client(|| Http::connect(real.port(), ANSWER), ask);
     real.end();
 }
 

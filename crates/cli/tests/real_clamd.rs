@@ -105,5 +105,8 @@ fn trees_are_scanned_while_the_leader_dies() {
     };
     leader_dies_under_load(&real, CLIENTS, SCANS, || Ok(()), ask);
     assert_eq!(scan_tree(&real), found);
+    // Its signatures are in the image.
+    real.continue_a_follower_with_a_client(|| Ok(()), ask);
+    assert_eq!(scan_tree(&real), found);
     real.end();
 }

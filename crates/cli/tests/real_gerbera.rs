@@ -138,5 +138,6 @@ fn media_are_served_while_the_leader_dies() {
         let file = media.join(&title).with_extension("mp3");
         assert!(answer.body == fs::read(file).unwrap(), "{title} is another one");
     }
+    real.continue_a_follower_with_a_client(|| Ok(()), make);
     real.end();
 }

@@ -58,6 +58,7 @@ fn pages_of_its_own() {
         http.get("/stats").unwrap().text()
     });
     assert!(pages.iter().all(|page| page.contains("Statistics Report")), "{}", pages[0]);
+    real.continue_a_follower_with_a_client(|| Http::connect(port, ANSWER), ask);
     real.end();
 }
 
@@ -81,6 +82,8 @@ fn what_went_through_it_survives_its_leader() {
     let all = wait_for("an answer", || Lines::connect(port, ANSWER).ok()?.ask("all").ok());
     books.assert_found(&all.split(' ').map(str::to_string).collect::<Vec<_>>());
     backend.wait_agreed();
+    // The image has a client's connection, and one to the other server, which both live on.
+    real.continue_a_follower_with_a_client(|| Lines::connect(port, ANSWER), add);
     real.end();
     backend.end();
 }

@@ -6,7 +6,7 @@ use common::Place;
 use common::cluster::free_port;
 use common::http::Http;
 use common::own::compiled;
-use common::real::Real;
+use common::real::{ANSWER, Real};
 use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
 use common::web::{open_to_all, page, tree, usual_tools};
 
@@ -100,5 +100,6 @@ fn written_words_survive(place: &str) {
     let all =
         Http::connect(port, PATIENCE_OF_A_CLIENT).unwrap().get(&format!("{place}?all")).unwrap();
     books.assert_found(&all.text().lines().map(str::to_string).collect::<Vec<_>>());
+    real.continue_a_follower_with_a_client(|| Http::connect(port, ANSWER), ask);
     real.end();
 }
