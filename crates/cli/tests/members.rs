@@ -490,19 +490,66 @@ fn all_replicas_are_killed_at_once_again_and_again() {
     nodes.check(load, 1);
 }
 
-/// The nodes of `skein run` stay as many as they are.
+/// All ways to change members, to others than 1, 2 and 3.
+const CHANGES: [&[&str]; 3] =
+    [&["add", "4=127.0.0.1:7100"], &["remove", "3"], &["replace", "3", "4=127.0.0.1:7100"]];
+
+/// The nodes of `skein run` stay as many as they are, wherever their logs are; leadership moves.
 #[test]
 fn skein_run_keeps_its_replicas() {
-    let mut cluster = common::cluster::Cluster::start(&[]);
-    cluster.wait_ready();
-    cluster.wait_status(0);
-    let output = cluster.place.run(&["members", "add", "4=127.0.0.1:7100", "--name", "t"]);
-    assert_line(&output, 2, &["cluster t", "'skein run' keeps the number of its replicas"]);
-    let listed = cluster.place.run(&["members", "--name", "t"]);
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert_eq!(listed.lines().filter(|line| line.ends_with(" yes")).count(), 3, "{listed}");
-    cluster.signal(nix::sys::signal::Signal::SIGINT);
-    assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.evidence());
+    for options in [&[][..], &["--durability", "memory"]] {
+        let mut cluster = common::cluster::Cluster::start(options);
+        cluster.wait_ready();
+        let status = cluster.wait_status(0);
+        let run =
+            |words: &[&str]| cluster.place.run(&[&["members"], words, &["--name", "t"]].concat());
+        for change in CHANGES {
+            let why = "'skein run' keeps the number of its replicas";
+            assert_line(&run(change), 2, &["cluster t", why]);
+        }
+        let listed = String::from_utf8_lossy(&run(&[]).stdout).into_owned();
+        assert_eq!(listed.lines().filter(|line| line.ends_with(" yes")).count(), 3, "{listed}");
+        let next = status["leader"].as_u64().unwrap() % 3 + 1;
+        assert!(run(&["transfer", &next.to_string()]).status.success(), "{}", cluster.evidence());
+        assert_eq!(cluster.wait_status(0)["leader"], next, "{}", cluster.evidence());
+        cluster.signal(nix::sys::signal::Signal::SIGINT);
+        assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.evidence());
+    }
+}
+
+/// A replica whose log is in memory would not know of a change when it starts again: each change is refused with that reason, by the leader and for others, and the members go on:
+/// one that was lost comes back, and has what was written meanwhile.
+#[test]
+fn members_with_their_logs_in_memory_do_not_change() {
+    const ALL: [u64; 3] = [1, 2, 3];
+    let mut nodes = Nodes::new();
+    nodes.hosts.setup.durability = "memory";
+    for id in ALL {
+        nodes.begin(id, "found", &ALL);
+    }
+    wait_redis(nodes.ports[0]);
+    let leader = nodes.leader(&ALL);
+    let follower = leader % 3 + 1;
+    for at in [leader, follower] {
+        for change in CHANGES {
+            let why = [
+                "cluster grows",
+                "members cannot change while the log is in memory only",
+                "use durability = \"fsync\"",
+            ];
+            assert_line(&nodes.skein(at, &[&["members"], change].concat()), 2, &why);
+        }
+    }
+    nodes.kill(follower);
+    let mut redis = wait_redis(nodes.ports[leader as usize - 1]);
+    redis.set("key", "value").unwrap();
+    nodes.start(follower);
+    nodes.wait_equal(&ALL);
+    for id in ALL {
+        assert_eq!(nodes.members(id), ALL, "{}", nodes.evidence());
+        let mut redis = wait_redis(nodes.ports[id as usize - 1]);
+        assert_eq!(redis.say("GET key").text(), "value");
+    }
 }
 
 #[test]
