@@ -68,19 +68,20 @@ fn images(words: &[String]) -> std::io::Result<bool> {
     let count = count.ok_or_else(|| std::io::Error::other("--images wants a number"))?;
     match words.get(1).map(String::as_str) {
         Some("--sandboxed") => {
-            skein_harness::restored::in_sandbox(&Images::build()?, count, &words[2..])
+            let went = skein_harness::restored::in_sandbox(&Images::build()?, count, &words[2..])?;
+            Ok(went.is_some())
         }
         Some("--in-a-row") => {
             let how = runner::How::default();
-            let unread = skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)?;
-            Ok(unread.is_some())
+            let rows = skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)?;
+            Ok(rows.is_some())
         }
         Some("--forked") => {
-            let unread =
+            let rows =
                 skein_harness::restored::rows_of_forks(&Images::build()?, count, &words[2..])?;
-            Ok(unread.is_some())
+            Ok(rows.is_some())
         }
-        _ => skein_harness::restored::all(count, &words[1..]),
+        _ => Ok(skein_harness::restored::all(count, &words[1..])?.is_some()),
     }
 }
 

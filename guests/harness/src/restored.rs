@@ -181,9 +181,13 @@ fn difference(leader: &Run, run: &Run, name: &str) -> Option<String> {
         })
 }
 
-/// How many pages of all images were not read of a guest that stood.
+/// Images in a row that were what whole ones are, and how many of their pages were not read of a guest that stood.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unread {
+pub struct Rows {
+    /// Guests with such images,
+    pub guests: u64,
+    /// and the images, read in all ways.
+    pub images: u64,
     /// Copies of its processes did without them.
     pub spared: u64,
     /// They were read before.
@@ -199,8 +203,8 @@ pub fn rows(
     count: u64,
     words: &[String],
     how: How<'_>,
-) -> io::Result<Option<Unread>> {
-    let mut unread = Some(Unread::default());
+) -> io::Result<Option<Rows>> {
+    let (mut rows, mut alike) = (Rows::default(), true);
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
             continue;
@@ -219,38 +223,50 @@ pub fn rows(
             Some(_) => &[Reading::Forked],
             None => &[Reading::Watched, Reading::Precopied, Reading::Compared],
         };
+        let mut is_alike = false;
         for reading in readings.iter().copied() {
             match in_a_row(&guest, &images.library, &leader, &entries, reading, how)? {
                 None => {}
                 Some(Ok(pages)) => {
                     println!("alike   {:28} {reading:?}: {pages:?}", guest.name);
+                    is_alike = true;
                     for (_, read_before, _, spared) in &pages {
-                        unread = unread.map(|all| Unread {
-                            spared: all.spared + spared,
-                            read_before: all.read_before + *read_before as u64,
-                        });
+                        rows.images += 1;
+                        rows.spared += spared;
+                        rows.read_before += *read_before as u64;
                     }
                 }
                 Some(Err(why)) => {
-                    unread = None;
+                    alike = false;
                     println!("DIFFERS {:28} {reading:?}: {why}", guest.name);
                 }
             }
         }
+        rows.guests += u64::from(is_alike);
     }
-    Ok(unread)
+    println!("{rows:?}");
+    Ok(alike.then_some(rows))
 }
 
 /// The same in the sandbox, from copies of the guests' processes.
 ///
 /// # Errors
 /// As for [`rows`].
-pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<Option<Unread>> {
+pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Result<Option<Rows>> {
     let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
     rows(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
 }
 
-/// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at each of these entries.
+/// What became of a guest that was to continue from images.
+#[derive(Clone, Debug)]
+pub struct Went {
+    /// Other processes continued from them.
+    pub continued: bool,
+    /// In words.
+    pub how: String,
+}
+
+/// What a guest did when other processes were to continue from an image at each of these entries; or its first difference from `leader`, whose log it had.
 ///
 /// # Errors
 /// It cannot be started.
@@ -260,7 +276,8 @@ pub fn judge(
     leader: &Run,
     entries: &[u64],
     how: How<'_>,
-) -> io::Result<Result<String, String>> {
+) -> io::Result<Result<Went, String>> {
+    let went = |continued, how| Ok(Ok(Went { continued, how }));
     let log = &leader.account.log;
     let (program, args) = (&guest.program, guest.head.arguments());
     let came = match at(program, &args, library, log, entries, how, || Ok(())) {
@@ -268,9 +285,9 @@ pub fn judge(
         Err(e) => return Ok(Err(format!("restored at {entries:?}: {e}"))),
     };
     let (run, figures, took) = match (came, &guest.head.image) {
-        (Came::Ended, _) => return Ok(Ok("ended before".into())),
+        (Came::Ended, _) => return went(false, "ended before".into()),
         (Came::Refused(why), Image::Refused(word)) if why.contains(word) => {
-            return Ok(Ok(format!("refused: {why}")));
+            return went(false, format!("refused: {why}"));
         }
         (Came::Refused(why), _) => return Ok(Err(format!("no image at {entries:?}: {why}"))),
         (Came::Continued(..), Image::Refused(word)) => {
@@ -281,17 +298,28 @@ pub fn judge(
     let name = format!("restored at {entries:?} of {}", log.len());
     let difference = difference(leader, &run, &name);
     let Figures { processes, mappings, pages, .. } = figures;
-    Ok(difference.map_or_else(
-        || Ok(format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}")),
-        Err,
-    ))
+    if let Some(difference) = difference {
+        return Ok(Err(difference));
+    }
+    went(true, format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}"))
 }
 
-/// Continues the guests that `words` select from images at `count` entries of each. Answers whether all went on as they should.
+/// How many went on as they should.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Continued {
+    /// Guests that were asked for,
+    pub guests: u64,
+    /// those of them that continued from an image at least,
+    pub continued: u64,
+    /// and how often they did.
+    pub times: u64,
+}
+
+/// Continues the guests that `words` select from images at `count` entries of each. `None`: not all went on as they should.
 ///
 /// # Errors
 /// A guest cannot be built or run.
-pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
+pub fn all(count: u64, words: &[String]) -> io::Result<Option<Continued>> {
     these(&Images::build()?, count, words, How::default())
 }
 
@@ -300,13 +328,18 @@ pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
 ///
 /// # Errors
 /// As for [`all`].
-pub fn in_sandbox(images: &Images, count: u64, words: &[String]) -> io::Result<bool> {
+pub fn in_sandbox(images: &Images, count: u64, words: &[String]) -> io::Result<Option<Continued>> {
     let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
     these(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
 }
 
-fn these(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Result<bool> {
-    let mut alike = true;
+fn these(
+    images: &Images,
+    count: u64,
+    words: &[String],
+    how: How<'_>,
+) -> io::Result<Option<Continued>> {
+    let (mut alike, mut all_guests) = (true, Continued::default());
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
             continue;
@@ -319,15 +352,23 @@ fn these(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Res
             (0..count.min(last.saturating_sub(2))).map(|n| 2 + (last - 2) * n / count).collect();
         entries.dedup();
         let all = how.sandbox.is_some().then(|| entries.clone()).filter(|all| all.len() > 1);
+        let mut times = 0;
         for entries in entries.into_iter().map(|index| vec![index]).chain(all) {
             match judge(&guest, &images.library, &leader, &entries, how)? {
-                Ok(line) => println!("alike   {:28} at {entries:?} of {last}: {line}", guest.name),
+                Ok(Went { continued, how }) => {
+                    times += u64::from(continued);
+                    println!("alike   {:28} at {entries:?} of {last}: {how}", guest.name);
+                }
                 Err(why) => {
                     alike &= matches!(guest.head.image, Image::NotYet(_));
                     println!("DIFFERS {:28} at {entries:?} of {last}: {why}", guest.name);
                 }
             }
         }
+        all_guests.guests += 1;
+        all_guests.continued += u64::from(times > 0);
+        all_guests.times += times;
     }
-    Ok(alike)
+    println!("{all_guests:?}");
+    Ok(alike.then_some(all_guests))
 }

@@ -42,8 +42,9 @@ const GUESTS: [&str; 22] = [
 
 fn continue_all(images: &Images) {
     let words = GUESTS.map(str::to_owned);
-    let alike = restored::in_sandbox(images, 4, &words).expect("they run");
-    assert!(alike, "see the lines that begin with DIFFERS");
+    let went = restored::in_sandbox(images, 4, &words).expect("they run");
+    let went = went.expect("see the lines that begin with DIFFERS");
+    assert_eq!(went.continued, GUESTS.len() as u64, "{went:?}");
 }
 
 #[test]
@@ -59,8 +60,9 @@ fn guests_continue_in_the_sandbox() {
 fn images_of_copies_are_what_whole_ones_are() {
     let images = Images::build().expect("they are built");
     let alike = restored::rows_of_forks(&images, 10, &GUESTS.map(str::to_owned));
-    let unread = alike.expect("they run").expect("see the lines that begin with DIFFERS");
-    assert!(unread.spared > 0, "no copy did without anything");
+    let rows = alike.expect("they run").expect("see the lines that begin with DIFFERS");
+    assert_eq!(rows.guests, GUESTS.len() as u64, "{rows:?}");
+    assert!(rows.spared > 0, "no copy did without anything");
 }
 
 const USES_FILES: &str = r#"
