@@ -1,18 +1,19 @@
 //! Nodes that are killed at each step of their work on images: while one is written, gets its names, replaces older ones, lets the log forget; while one is sent and received; while a
-//! server continues from one. After each the cluster goes on under load, the replica is in step again and like the others, and nothing is left of the interrupted work.
+//! server continues from one; and servers that are killed meanwhile. After each the cluster goes on under load, the replica is in step again and like the others, and nothing is left of the interrupted work.
 
 mod common;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::nodes::Nodes;
-use common::real::{ANSWER, Real};
+use common::real::{ANSWER, Random, Real};
 use common::resp::{Redis, Reply};
-use common::{Place, wait_for};
+use common::{Place, processes_naming, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -249,6 +250,109 @@ fn a_node_killed_at_each_step_of_a_transfer_has_the_image_in_the_end() {
         );
         stage.settle(id, step.0);
     }
+    stage.end();
+}
+
+/// What is seen from outside of a server that continues from an image, from its beginning to its end.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// Its process is there, and makes its sandbox. When it ends so early its node does, too.
+    Sandbox,
+    /// It executes the server's program.
+    Program,
+    /// So many bytes of its append-only file are.
+    Files(u64),
+    /// So many bytes of its memory are.
+    Memory(u64),
+    /// All of its pages are.
+    Unpacked,
+}
+
+/// A server's own process: the one in its namespace that is not init, which is its node's child.
+fn server_of(node: Pid) -> Option<Pid> {
+    let parents = |(pid, _): &(i32, String)| -> Option<(i32, i32)> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some((*pid, stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?))
+    };
+    let all: Vec<_> = processes_naming("").iter().filter_map(parents).collect();
+    let init = all.iter().find(|(_, parent)| *parent == node.as_raw())?.0;
+    all.iter().find(|(_, parent)| *parent == init).map(|(pid, _)| Pid::from_raw(*pid))
+}
+
+/// Its restore is killed at moments from its beginning to its end: a fresh one continues from the image, with all files and all memory, and the others serve on.
+#[test]
+fn a_server_killed_while_it_continues_from_an_image_continues_anew() {
+    const BYTES: u64 = 24 << 20;
+    let stage = Stage::new(&[]);
+    let mut client = Redis::connect(stage.real.port(), ANSWER).unwrap();
+    let mut random = Random::new(5);
+    for number in 0..BYTES >> 20 {
+        let value = random.bytes(1 << 20);
+        client.ask(&[b"SET", format!("value-{number}").as_bytes(), &value]).unwrap();
+    }
+    drop(client);
+    let status = stage.real.cluster.wait_status(0);
+    let id = Cluster::leader(&status).0 % 3 + 1;
+    stage.real.image_that_counts(id, || ());
+    let log = stage.real.cluster.place.path(&format!("data/node-{id}/node.log"));
+    let files = stage.real.cluster.place.path("redis/appendonlydir/appendonly.aof.1.incr.aof");
+    let has = |name: &str| -> usize {
+        fs::read_to_string(&log).unwrap().matches(&format!(r#""event":"{name}""#)).count()
+    };
+    let moments = [
+        Moment::Sandbox,
+        Moment::Program,
+        Moment::Files(BYTES / 2),
+        Moment::Memory(BYTES / 2),
+        Moment::Unpacked,
+    ];
+    for moment in moments {
+        let is_there = |server: Pid, unpacked: usize| match moment {
+            Moment::Sandbox => true,
+            Moment::Program => {
+                let line = fs::read_to_string(format!("/proc/{server}/cmdline"));
+                line.is_ok_and(|line| line.starts_with("/usr/bin/redis-server"))
+            }
+            Moment::Unpacked => has("unpacked") > unpacked,
+            Moment::Files(bytes) => {
+                let seen = files.strip_prefix("/").unwrap();
+                let seen = PathBuf::from(format!("/proc/{server}/root")).join(seen);
+                fs::metadata(seen).is_ok_and(|about| about.len() >= bytes)
+            }
+            Moment::Memory(bytes) => {
+                let status = fs::read_to_string(format!("/proc/{server}/status"));
+                let status = status.unwrap_or_default();
+                let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+                let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+                kib.is_some_and(|kib| kib << 10 >= bytes)
+            }
+        };
+        // A busy machine may look too late.
+        let killed = || {
+            stage.real.cluster.wait_status(0);
+            let node = stage.node(id);
+            let running = server_of(node).expect("a server runs");
+            let [unpacked, caught_up, restored] = ["unpacked", "caught_up", "restoring"].map(has);
+            kill(running, Signal::SIGKILL).unwrap();
+            let next = || server_of(node).filter(|server| *server != running);
+            let server = wait_for("its next server", next);
+            while !is_there(server, unpacked) {
+                if has("caught_up") > caught_up || kill(server, None::<Signal>).is_err() {
+                    return None;
+                }
+            }
+            let done = has("caught_up") > caught_up;
+            (kill(server, Signal::SIGKILL).is_ok() && !done).then_some(restored)
+        };
+        let restored =
+            wait_for_or(&format!("{moment:?}"), || stage.real.cluster.evidence(), killed);
+        stage.real.cluster.wait_status(0);
+        // The one that was killed, and the one that is there now.
+        let anew = has("restoring") >= restored + 2;
+        assert!(anew, "{moment:?}\n{}", stage.real.cluster.evidence());
+        println!("killed at {moment:?}: in step again");
+    }
+    stage.settle(id, "in its server's restore");
     stage.end();
 }
 
