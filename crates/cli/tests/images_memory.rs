@@ -1,5 +1,5 @@
-//! Too little memory while an image is taken: the image fails by name, or the node dies and comes back; clients are served on, what they were told is kept, and the next image
-//! works.
+//! Too little memory while an image is taken, received, merged or restored: the image fails by name, or the node or its server dies and comes back; clients are served on, what they
+//! were told is kept, and the next image works.
 
 mod common;
 
@@ -147,6 +147,70 @@ fn a_node_that_ends_for_want_of_memory_comes_back_and_the_next_image_works() {
     continue_from_it(&real, id);
     check(&real, load);
     real.end();
+}
+
+/// A node that starts again, and the server that continues from an image there, have less memory than the server needs: the node ends again and again, which is said in one line each time; the
+/// others serve on. When there is memory the replica is in step.
+#[test]
+fn a_server_for_whose_image_there_is_no_memory_comes_back_when_there_is() {
+    let (real, load) = loaded();
+    let id = a_follower(&real);
+    real.image_that_counts(id, || ());
+    // What is started from now on is in it, too.
+    let Some(group) = Group::of_memory(real.cluster.pid(), LEFT_BYTES) else {
+        println!("skipped: control groups cannot be written");
+        return;
+    };
+    let line = format!("skein: t: node {id} died (killed by SIGKILL)");
+    let ends = || real.cluster.said().lines().filter(|said| *said == line).count();
+    kill(Pid::from_raw(node_pid(&real, id)), Signal::SIGKILL).unwrap();
+    // The first one is the test's.
+    wait_for_or(
+        "ends for want of memory",
+        || real.cluster.evidence(),
+        || (ends() >= 3).then_some(()),
+    );
+    let answered = load.last_answer();
+    let serves = || (load.last_answer() > answered).then_some(());
+    wait_for_or("an answer of the others", || real.cluster.evidence(), serves);
+    let (status, code) = real.cluster.status();
+    assert_ne!(code, Some(0), "{status:#}");
+    group.raise_memory(1 << 30);
+    real.cluster.wait_status(0);
+    assert!(real.restored(id).is_some(), "{}", real.cluster.evidence());
+    check(&real, load);
+    real.end();
+    drop(group);
+}
+
+/// An image is received through little memory, however large it is; a server that continues from it there has too little, and its node ends: what it was is there all the same.
+#[test]
+fn a_passive_replica_receives_an_image_with_little_memory_and_loses_nothing_with_too_little() {
+    const LITTLE_BYTES: u64 = 16 * MIB;
+    let real = Real::redis(&["--mode", "standby"], &["--save", ""]);
+    let leads = || {
+        let (status, code) = real.cluster.status();
+        (code == Some(0) && status["leader"] == 1).then_some(status)
+    };
+    let status = wait_for_or("replica 1 to lead", || real.cluster.evidence(), leads);
+    fill(&real);
+    let load = Load::start(CLIENTS, vec![([127, 0, 0, 1], real.port()).into()], || {});
+    let node = |status: &Value, id| Cluster::replica(status, id)["node_pid"].as_i64().unwrap();
+    let (active, passive) = (node(&status, 1), node(&status, 2));
+    let Some(_group) = Group::of_memory(passive as i32, LITTLE_BYTES) else {
+        println!("skipped: control groups cannot be written");
+        return;
+    };
+    let entry = real.take_image(1)["index"].clone();
+    let has_it = || real.images(2)?.iter().any(|image| image["index"] == entry).then_some(());
+    wait_for_or("the passive replica to have it", || real.cluster.evidence(), has_it);
+    assert_eq!(i64::from(node_pid(&real, 2)), passive, "{}", real.cluster.evidence());
+    kill(Pid::from_raw(active as i32), Signal::SIGKILL).unwrap();
+    real.cluster.wait_said("node 1 died (killed by SIGKILL)");
+    real.cluster.wait_said("node 2 died (killed by SIGKILL)");
+    wait_for_or("replica 1 to lead", || real.cluster.evidence(), leads);
+    check(&real, load);
+    real.stop();
 }
 
 /// Where nobody tells which pages it has written, nothing is read before it stands.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A control group of one process; removed when this is dropped, if its process has ended.
+/// A control group of one process, and those that it starts then; removed when this is dropped, if they have ended.
 pub struct Group(PathBuf);
 
 impl Group {
@@ -17,6 +17,17 @@ impl Group {
     /// Takes a process into one that may have so many processes and threads.
     pub fn of_processes(pid: i32, count: u64) -> Option<Self> {
         ["pids", ""].into_iter().find_map(|root| Self::with(root, "pids.max", pid, count))
+    }
+
+    /// From now on they may have this much more than they have.
+    pub fn raise_memory(&self, bytes: u64) {
+        let files =
+            [("memory.usage_in_bytes", "memory.limit_in_bytes"), ("memory.current", "memory.max")];
+        let file = files.into_iter().find(|(_, limit)| self.0.join(limit).exists());
+        let (used, limit) =
+            file.map(|(used, limit)| (self.0.join(used), self.0.join(limit))).unwrap();
+        let used: u64 = fs::read_to_string(used).unwrap().trim().parse().unwrap();
+        fs::write(limit, (used + bytes).to_string()).unwrap();
     }
 
     /// Its directory.
