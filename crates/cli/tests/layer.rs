@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::cluster::{Cluster, free_port, wait_for_or};
+use common::limits::Group;
+use common::own::{self, Lines};
 use common::real::{ANSWER, Real, installed};
 use common::resp::{Redis, Reply};
-use common::{Place, assert_line, runtime, wait_for};
-use nix::sys::signal::Signal;
+use common::{PATIENCE, Place, assert_line, runtime, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 /// The user "nobody" of most distributions.
@@ -199,6 +202,47 @@ fn an_ordinary_users_server_has_its_layer_on_disk() {
         let layer = data.join(format!("node-{replica}/layer"));
         assert_eq!(fs::read_dir(&layer).unwrap().count(), 0, "{}", layer.display());
     }
+}
+
+/// A server that writes more than all its replica may have of memory, node and files included, has an image, and continues from it.
+#[test]
+fn a_server_has_more_files_than_memory() {
+    const MEMORY_BYTES: u64 = 96 << 20;
+    const FILE_MIB: u64 = 192;
+    let real = own::start("large.c", &["--layer", "disk", "--replicas", "1"]);
+    let row = || Cluster::replica(&real.cluster.wait_status(0), 1).clone();
+    let pid = |row: &Value, name: &str| row[name].as_i64().unwrap() as i32;
+    let before = row();
+    // The next node and its server are in it, too.
+    let Some(group) = Group::of_memory(real.cluster.pid(), MEMORY_BYTES) else {
+        println!("skipped: control groups cannot be written");
+        return;
+    };
+    ["node_pid", "server_pid"].into_iter().for_each(|name| group.add(pid(&before, name)));
+    let ask = |line: &str| {
+        let answer = || Lines::connect(real.port(), PATIENCE).ok()?.ask(line).ok();
+        wait_for_or("an answer", || real.cluster.evidence(), answer)
+    };
+    let written = ask(&format!("write {FILE_MIB} 5"));
+    assert_ne!(written, "failed");
+    assert_eq!(large(&layer(&real.cluster.place, 1), FILE_MIB << 20).len(), 1);
+    assert_eq!(ask("sum"), written);
+    let image = real.take_image(1)["index"].clone();
+    let now = row();
+    // Nothing of it was ended for want of memory.
+    assert_eq!(["node_pid", "server_pid"].map(|name| &now[name] == &before[name]), [true; 2]);
+    kill(Pid::from_raw(pid(&now, "node_pid")), Signal::SIGKILL).unwrap();
+    real.cluster.wait_said("node 1 died (killed by SIGKILL)");
+    assert_eq!(ask("sum"), written);
+    assert_eq!(real.restored(1), Some(image), "{}", real.cluster.evidence());
+    assert_eq!(
+        real.cluster.said().matches("node 1 died").count(),
+        1,
+        "{}",
+        real.cluster.evidence()
+    );
+    real.stop();
+    drop(group);
 }
 
 #[test]

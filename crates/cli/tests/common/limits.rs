@@ -19,6 +19,11 @@ impl Group {
         ["pids", ""].into_iter().find_map(|root| Self::with(root, "pids.max", pid, count))
     }
 
+    /// Takes another process into it.
+    pub fn add(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
     /// From now on they may have this much more than they have.
     pub fn raise_memory(&self, bytes: u64) {
         let files =
