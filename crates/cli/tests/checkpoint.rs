@@ -432,6 +432,65 @@ fn a_rotten_image_is_found_and_replaced_while_the_cluster_runs() {
     nodes.wait_equal(&ALL);
 }
 
+/// Changes a byte in the middle of each file of a replica's images whose name begins so.
+fn rot(real: &Real, replica: u64, start: &str) {
+    let dir = real.cluster.place.path(&format!("data/node-{replica}/images"));
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_meant = |path: &PathBuf| {
+        path.extension().is_none() && path.file_name().unwrap().to_str().unwrap().starts_with(start)
+    };
+    let mut files = files.filter(is_meant).peekable();
+    assert!(files.peek().is_some(), "no {start}");
+    for file in files {
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&file, bytes).unwrap();
+    }
+}
+
+/// Kills a replica's node, which is started again.
+fn kill_node(real: &Real, replica: u64) {
+    let status = real.cluster.wait_status(0);
+    let node = Cluster::replica(&status, replica)["node_pid"].as_i64().unwrap() as i32;
+    kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
+    let new = || {
+        let (status, _) = real.cluster.status();
+        let rows = status["replicas"].as_array()?;
+        let now = rows.iter().find(|row| row["id"] == replica)?["node_pid"].as_i64()?;
+        (now > 0 && now != i64::from(node)).then_some(())
+    };
+    wait_for_or("its next node", || real.cluster.evidence(), new);
+}
+
+/// Its log begins behind the images that rot, and no other replica has one: one takes it for that.
+#[test]
+fn a_replica_whose_images_all_rot_continues_from_one_of_another() {
+    let real = Real::redis(&[], &["--save", ""]);
+    let mut random = Random::new(13);
+    work(&real, 200, &mut random);
+    let (replica, _) = follower(&real);
+    for _ in 0..2 {
+        take(&real, replica, &mut random);
+    }
+    let forgot = || (!events(&real, replica, "log_forgot").is_empty()).then_some(());
+    wait_for_or("the log to be cut short", || real.cluster.evidence(), forgot);
+    rot(&real, replica, "image-");
+    kill_node(&real, replica);
+    // An image counts when servers were compared behind it.
+    let is_well = || {
+        work(&real, 20, &mut random);
+        (real.cluster.status().1 == Some(0)).then_some(())
+    };
+    wait_for_or("an image of another", || real.cluster.evidence(), is_well);
+    assert_eq!(events(&real, replica, "image_unusable").len(), 2, "{}", real.cluster.evidence());
+    let received = events(&real, replica, "image_received");
+    assert_eq!(received.len(), 1, "{}", real.cluster.evidence());
+    let restored = events(&real, replica, "restoring");
+    assert_eq!(restored.last().unwrap()["index"], received[0]["index"]);
+    real.end();
+}
+
 /// What a server has in memory lies where it lay: other sizes are refused by name, and nothing is lost.
 #[test]
 fn an_image_keeps_the_sizes_of_its_server() {

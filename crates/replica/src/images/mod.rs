@@ -9,6 +9,7 @@
 //! to a peer that has it:  FETCH   the next bytes of it from here on
 //! its answer:             PART    these are they (none: it is gone)
 //! a leader to a replica   NEED    you need an image of this entry or a later one: the log before it is gone
+//! one that can begin nowhere, to all   FETCH of entry 0   take an image of this entry or a later one
 //! ```
 //!
 //! What was received so far stays on disk, so a broken transfer goes on where it was.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// "My newest image, and a later one that is not confirmed": twice index u64, bytes u64, digest u128; all 0 for none.
 pub(super) const HELD: u8 = KIND_APP + 13;
-/// "Send the bytes of this image from here on": index u64, position u64.
+/// "Send the bytes of this image from here on": index u64, position u64. Of entry 0: "I need an image of this entry or a later one", instead of a position.
 pub(super) const FETCH: u8 = KIND_APP + 14;
 /// "These are they": index u64, position u64, bytes; none: there are no more.
 pub(super) const PART: u8 = KIND_APP + 15;
@@ -76,6 +76,8 @@ pub(super) struct Images {
     pub(super) known: BTreeMap<ReplicaId, LogIndex>,
     /// This replica cannot continue without an image of this entry or a later one.
     need: Option<LogIndex>,
+    /// When the others were asked for one last.
+    need_told: Duration,
     /// Images of earlier entries are removed when there is one of this entry or a later one: they may have what differed between servers.
     doubted: LogIndex,
     /// Failed restores from an image.
@@ -115,6 +117,7 @@ impl Images {
             held: BTreeMap::new(),
             known: BTreeMap::new(),
             need: None,
+            need_told: Duration::ZERO,
             doubted: LogIndex(0),
             tries: BTreeMap::new(),
             asked: Vec::new(),
@@ -677,6 +680,7 @@ impl<E: Environment> Replica<E> {
                 self.images.known.insert(peer, confirmed);
                 self.images.held.insert(peer, [file(0), file(32)]);
             }
+            (FETCH, Some(0), Some(least), 16) => self.another_needs(LogIndex(least)),
             (FETCH, Some(index), Some(from), 16) => {
                 self.images.sent.asked(peer, LogIndex(index), self.now);
                 self.env.read_image(peer, LogIndex(index), from);
@@ -688,37 +692,6 @@ impl<E: Environment> Replica<E> {
             _ => return false,
         }
         true
-    }
-
-    /// A server that can begin nowhere needs an image.
-    fn look_for_need(&mut self) {
-        if let Some(index) = self.own_need() {
-            self.need_image(index);
-        }
-    }
-
-    /// The least image of which a server that can begin nowhere could go on.
-    fn own_need(&self) -> Option<LogIndex> {
-        let needs = self.members.kind.can_serve() && self.begins_nowhere();
-        needs.then(|| LogIndex(self.consensus.first_index().0 - 1))
-    }
-
-    /// The leader's log begins behind this entry, and what is here of the log ends before it. An earlier leader's may have begun later, behind an image that nobody has any more.
-    pub(super) fn leader_begins_behind(&mut self, index: LogIndex) {
-        let index = self.own_need().map_or(index, |own| own.max(index));
-        if self.images.need.is_some_and(|need| need > index) {
-            self.images.need = None;
-        }
-        self.need_image(index);
-    }
-
-    /// This replica cannot continue without an image of this entry or a later one.
-    fn need_image(&mut self, index: LogIndex) {
-        if self.images.need.is_none_or(|need| need < index) {
-            tracing::info!(event = "needs_image", index = index.0);
-            self.images.need = Some(index);
-            self.images.next = self.now;
-        }
     }
 
     /// The log was replaced by a base, which an image here fills: the server continues from that.

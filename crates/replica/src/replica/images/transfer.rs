@@ -46,6 +46,7 @@ impl<E: Environment> Replica<E> {
             && let Some(need) = self.images.need
         {
             self.fetch(need, true);
+            self.ask_for_need(need);
         }
     }
 

@@ -1,6 +1,6 @@
-//! Images that could not be had, or not yet: what this replica says of it, and whom it tells.
+//! Images that could not be had, or not yet: what this replica says of it, and whom it tells or asks.
 
-use super::DAMAGED;
+use super::{DAMAGED, FETCH, TELL_EVERY};
 use crate::environment::{Environment, Trouble};
 use crate::health::Fault;
 use crate::images::Taking;
@@ -49,6 +49,55 @@ impl<E: Environment> Replica<E> {
         self.images.schedule.failed(self.now);
         if matches!(trouble, Trouble::Damage(_)) {
             self.env.send(fetch.from, DAMAGED, &index.0.to_le_bytes());
+        }
+    }
+
+    /// A server that can begin nowhere needs an image.
+    pub(super) fn look_for_need(&mut self) {
+        if let Some(index) = self.own_need() {
+            self.need_image(index);
+        }
+    }
+
+    /// The least image of which a server that can begin nowhere could go on.
+    fn own_need(&self) -> Option<LogIndex> {
+        let needs = self.members.kind.can_serve() && self.begins_nowhere();
+        needs.then(|| LogIndex(self.consensus.first_index().0 - 1))
+    }
+
+    /// The leader's log begins behind this entry, and what is here of the log ends before it. An earlier leader's may have begun later, behind an image that nobody has any more.
+    pub(in crate::replica) fn leader_begins_behind(&mut self, index: LogIndex) {
+        let index = self.own_need().map_or(index, |own| own.max(index));
+        if self.images.need.is_some_and(|need| need > index) {
+            self.images.need = None;
+        }
+        self.need_image(index);
+    }
+
+    /// This replica cannot continue without an image of this entry or a later one.
+    fn need_image(&mut self, index: LogIndex) {
+        if self.images.need.is_none_or(|need| need < index) {
+            tracing::info!(event = "needs_image", index = index.0);
+            self.images.need = Some(index);
+            self.images.next = self.now;
+        }
+    }
+
+    /// No other replica has an image that would do: whoever can is asked to take one. An earlier version answers that there is no such image.
+    pub(super) fn ask_for_need(&mut self, least: LogIndex) {
+        if self.images.fetch.is_some() || self.now < self.images.need_told + TELL_EVERY {
+            return;
+        }
+        self.images.need_told = self.now;
+        self.tell_all(FETCH, &[0, least.0].map(u64::to_le_bytes).concat());
+    }
+
+    /// Another replica can begin nowhere without an image of this entry or a later one.
+    pub(super) fn another_needs(&mut self, least: LogIndex) {
+        let newest = self.images.unconfirmed.as_ref().or(self.images.newest());
+        if newest.is_none_or(|image| image.index() < least) {
+            self.images.schedule.hurry();
+            self.images.next = self.now;
         }
     }
 
