@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -463,6 +464,49 @@ fn kill_node(real: &Real, replica: u64) {
     wait_for_or("its next node", || real.cluster.evidence(), new);
 }
 
+#[test]
+fn a_passive_replica_whose_image_rots_fetches_it_anew_and_can_lead_with_it() {
+    let real = Real::redis(&["--mode", "standby"], &["--save", ""]);
+    let leads = |wanted: u64| {
+        let evidence = || format!("{}\n{:#}", real.cluster.evidence(), real.cluster.status().0);
+        wait_for_or(&format!("replica {wanted} to lead"), evidence, || {
+            let (status, code) = real.cluster.status();
+            (code == Some(0) && status["leader"] == wanted).then_some(())
+        });
+    };
+    leads(1);
+    work(&real, 300, &mut Random::new(12));
+    let before = size(&real);
+    let entry = real.take_image(1)["index"].as_u64().unwrap();
+    let has_it = || {
+        let has = real.images(2)?.iter().any(|image| image["index"] == entry);
+        has.then_some(())
+    };
+    let counted = |name| events(&real, 2, name).len();
+    wait_for_or("the passive replica to have it", || real.cluster.evidence(), has_it);
+    // The file that says where its pages are, and the pack with its pages.
+    for (n, start) in (1..).zip(["image-", "pack-"]) {
+        assert_eq!((counted("image_received"), counted("image_unusable")), (n, n - 1));
+        rot(&real, 2, start);
+        kill_node(&real, 2);
+        let again = || (counted("image_received") > n).then_some(());
+        wait_for_or("it to be fetched anew", || real.cluster.evidence(), again);
+        assert_eq!(counted("image_unusable"), n, "{}", real.cluster.evidence());
+        wait_for_or("it to be there", || real.cluster.evidence(), has_it);
+        let (code, said) = checkpoint(&real, &["verify"]);
+        assert!(code == Some(0) && !said.contains("damaged"), "{said}");
+        leads(1);
+    }
+    assert!(events(&real, 2, "restoring").is_empty(), "{}", real.cluster.evidence());
+    kill_node(&real, 1);
+    let restores = || (counted("restoring") > 0).then_some(());
+    wait_for_or("the passive replica to lead from it", || real.cluster.evidence(), restores);
+    assert_eq!(events(&real, 2, "restoring")[0]["index"], entry);
+    leads(1);
+    assert_eq!(size(&real), before);
+    real.stop();
+}
+
 /// Its log begins behind the images that rot, and no other replica has one: one takes it for that.
 #[test]
 fn a_replica_whose_images_all_rot_continues_from_one_of_another() {
@@ -488,6 +532,55 @@ fn a_replica_whose_images_all_rot_continues_from_one_of_another() {
     assert_eq!(received.len(), 1, "{}", real.cluster.evidence());
     let restored = events(&real, replica, "restoring");
     assert_eq!(restored.last().unwrap()["index"], received[0]["index"]);
+    real.end();
+}
+
+/// Each image writes what changed, and all of them together are bounded: when there are too many packs the smaller half is written again as one.
+#[test]
+fn a_chain_of_images_is_merged_and_nothing_of_it_is_lost() {
+    const IMAGES: u64 = 14;
+    const VALUES: u64 = 4;
+    // What is random does not become smaller when it is packed. The server's own pages that change each time are fewer.
+    const VALUE_BYTES: usize = 256 << 10;
+    let mut real = Real::redis(&["--replicas", "1"], &["--save", ""]);
+    let value = |number: u64| Random::new(number).bytes(VALUE_BYTES);
+    let packs = |real: &Real| -> BTreeSet<(String, u64)> {
+        let dir = real.cluster.place.path("data/node-1/images");
+        let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+        let files = files.map(|file| (file.file_name().into_string().unwrap(), file.metadata()));
+        let files = files.filter(|(name, _)| name.starts_with("pack-") && !name.contains('.'));
+        files.map(|(name, about)| (name, about.unwrap().len())).collect()
+    };
+    let (mut before, mut most, mut merged) = (BTreeSet::new(), 0, 0);
+    for image in 0..IMAGES {
+        let mut client = Redis::connect(real.port(), ANSWER).unwrap();
+        for number in image * VALUES..(image + 1) * VALUES {
+            client.ask(&[b"SET", format!("v{number}").as_bytes(), &value(number)]).unwrap();
+        }
+        drop(client);
+        real.take_image(1);
+        // The older one's packs may go a moment later.
+        let now = packs(&real);
+        most = most.max(now.len());
+        let own: u64 = now.difference(&before).map(|(_, bytes)| bytes).sum();
+        println!("image {image}: {} packs, {own} bytes of its own", now.len());
+        // So much is not new: the values of at least two packs are in this one, too.
+        merged += u64::from(own > 3 * VALUES * VALUE_BYTES as u64);
+        before = now;
+    }
+    assert!(merged > 0, "no image has written again what others had");
+    // Those of two images.
+    assert!(most <= 12, "{most} packs");
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_eq!(events(&real, 1, "restoring").len(), 1, "{}", real.cluster.evidence());
+    let mut client = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
+    for number in 0..IMAGES * VALUES {
+        let key = format!("v{number}");
+        let Reply::Bulk(found) = client.ask(&["GET", &key]).unwrap() else { panic!("no {key}") };
+        assert!(found == value(number), "{key} is another one");
+    }
+    drop(client);
     real.end();
 }
 
