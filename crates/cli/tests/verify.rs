@@ -14,6 +14,8 @@ fn a_byte_that_differs_is_found_and_named() {
     let cluster = Cluster::start(&[]);
     let status = cluster.wait_ready();
     assert_eq!(cluster.count(), 1);
+    // A follower may not have executed the request yet.
+    assert_eq!(verify(&cluster, &[]).1, Some(0));
     let pid = Cluster::replica(&status, 2)["server_pid"].as_i64().unwrap();
     let program = cluster.place.path("echo_threads");
     let base = mapped(pid, program.to_str().unwrap());
