@@ -34,6 +34,6 @@ pub use error::{ExitReason, NodeError};
 pub use node::Node;
 pub use skein_log::disk::durable;
 pub use status::{
-    Counts, FileAnswer, FileQuestion, FilesStatus, MemoryStatus, NodeStatus, ReplicaState,
-    ReplicaStatus,
+    Counts, FileAnswer, FileQuestion, FilesStatus, MemoryRoot, MemoryStatus, NodeStatus,
+    ReplicaState, ReplicaStatus,
 };

@@ -1,8 +1,10 @@
 //! What a node says about itself and its server at its admin socket.
 
+use crate::memory::Survey;
 use serde::{Deserialize, Serialize};
 pub use skein_replica::members::MemberReport;
 pub use skein_replica::status::*;
+use skein_sandbox::Written;
 use std::path::PathBuf;
 
 /// The images of a replica.
@@ -43,7 +45,7 @@ pub struct FilesStatus {
     /// The last entry that the server had executed: it stood there while they were read.
     pub index: u64,
     /// The files.
-    pub written: skein_sandbox::Written,
+    pub written: Written,
 }
 
 /// The memory and the files of a replica's server.
@@ -54,9 +56,51 @@ pub struct MemoryStatus {
     /// The digest of all its output up to there, 16 hexadecimal digits; empty while that is not known.
     pub digest: String,
     /// The survey.
-    pub survey: crate::memory::Survey,
+    pub survey: Survey,
     /// Its files.
-    pub written: skein_sandbox::Written,
+    pub written: Written,
+}
+
+/// The memory and the files of a replica's server, in short: what is equal on all replicas is not told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryRoot {
+    /// The last entry that the server had executed: it stands there, so that more can be requested.
+    pub index: u64,
+    /// As [`MemoryStatus::digest`].
+    pub digest: String,
+    /// The root of its memory, 16 hexadecimal digits.
+    pub root: String,
+    /// The number of processes,
+    pub processes: u64,
+    /// of their mappings,
+    pub mappings: u64,
+    /// and of hashed pages.
+    pub pages: u64,
+    /// The digest of all its files,
+    pub files_digest: String,
+    /// their number,
+    pub files: u64,
+    /// and bytes in them.
+    pub bytes: u64,
+}
+
+impl MemoryRoot {
+    /// That of this memory and these files.
+    #[must_use]
+    pub fn of(index: u64, digest: String, survey: &Survey, written: &Written) -> Self {
+        let mappings = survey.processes.iter().map(|process| process.mappings.len() as u64);
+        Self {
+            index,
+            digest,
+            root: format!("{:016x}", survey.grouped().root()),
+            processes: survey.processes.len() as u64,
+            mappings: mappings.sum(),
+            pages: survey.pages,
+            files_digest: written.digest.clone(),
+            files: written.count,
+            bytes: written.bytes,
+        }
+    }
 }
 
 /// A request for pieces of a file that the server has written.

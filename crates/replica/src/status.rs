@@ -32,6 +32,9 @@ pub struct NodeStatus {
     /// Whether nobody has waited for anything for a while, so that heartbeats are slow.
     #[serde(default)]
     pub idle: bool,
+    /// Whether its node tells of its server's memory by a tree of hashes (`skein verify`).
+    #[serde(default)]
+    pub has_trees: bool,
     /// This replica.
     pub replica: ReplicaStatus,
     /// The members as this replica's log has them.

@@ -7,6 +7,11 @@
 //! GET  /files/ENTRY             FilesStatus as JSON: the files that the held server has written up to this entry; it goes on
 //! GET  /memory/ENTRY            MemoryStatus as JSON: the held server's memory and files at this entry; it stands there
 //! GET  /memory/ENTRY/again      the same once more, of a server that stands there
+//! GET  /memory/ENTRY/root       MemoryRoot as JSON: the same in short, of the held server; it stands there
+//! GET  /memory/ENTRY/root/again the same once more, of a server that stands there
+//! GET  /memory/ENTRY/groups     memory::Survey as JSON, with groups in place of pages, behind the root
+//! POST /memory/ENTRY/pages      memory::PageAt as JSON, a list of groups: memory::Survey as JSON, of their pages
+//! GET  /memory/ENTRY/files      Written as JSON: its files, behind the root
 //! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
 //! POST /memory/repair           memory::PageContents as JSON, a list: writes them into the server that stands
 //! POST /files/look              a FileQuestion as JSON: a file of the server that stands; answers FileAnswer as JSON
@@ -37,6 +42,7 @@ mod members;
 mod relay;
 mod repair;
 mod standstill;
+mod tree;
 pub mod upgrade;
 
 use crate::base::Base;
@@ -77,6 +83,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     images: Store,
     about: About,
+    surveyed: tree::Surveyed,
 }
 
 /// What the interface knows of its node's configuration.
@@ -130,7 +137,8 @@ impl Admin {
             .build()
             .map_err(NodeError::system("start the admin interface"))?;
         let (end, ended) = oneshot::channel();
-        let shared = Shared { mailbox, metrics, images, about };
+        let surveyed = tree::Surveyed::default();
+        let shared = Shared { mailbox, metrics, images, about, surveyed };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
             .spawn(move || runtime.block_on(serve(unix, tcp, shared, work, ended)))
@@ -185,6 +193,11 @@ async fn serve(
         .route("/files/{entry}", get(standstill::files))
         .route("/memory/{entry}", get(standstill::memory))
         .route("/memory/{entry}/again", get(standstill::again))
+        .route("/memory/{entry}/root", get(tree::root))
+        .route("/memory/{entry}/root/again", get(tree::again))
+        .route("/memory/{entry}/groups", get(tree::groups))
+        .route("/memory/{entry}/pages", post(tree::pages))
+        .route("/memory/{entry}/files", get(tree::files))
         .route("/memory/look", post(standstill::look))
         .route("/memory/repair", post(repair::pages))
         .route("/files/look", post(repair::look_at_file))
@@ -275,6 +288,7 @@ fn others(config: &NodeConfig, status: &NodeStatus) -> Vec<(u64, Address)> {
 
 async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Response> {
     let mut status = ask(&shared.mailbox, Command::Status).await?;
+    status.has_trees = true;
     let replica = &mut status.replica;
     replica.skein = env!("CARGO_PKG_VERSION").into();
     if let Some(base) = shared.about.base {

@@ -19,6 +19,7 @@ pub(super) async fn pages(
     Json(pages): Json<Vec<PageContents>>,
 ) -> Result<(), Response> {
     let memory = server::memory(stand_on(&shared, STANDS_ON).await?.memory);
+    shared.surveyed.forget();
     let written = tokio::task::spawn_blocking(move || memory.repair(&pages)).await;
     let stood = stand_on(&shared, STANDS_ON).await;
     written.map_err(failed)?.map_err(conflict)?;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// The longest time of a server to reach the entry; the reactor gives up earlier.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// The longest time to read its memory: shorter than the standstill.
-const READS: Duration = STANDS.saturating_sub(Duration::from_secs(2));
+pub(super) const READS: Duration = STANDS.saturating_sub(Duration::from_secs(2));
 
 pub(super) fn conflict(why: impl Display) -> Response {
     (StatusCode::CONFLICT, format!("{why}\n")).into_response()
@@ -37,10 +37,11 @@ pub(super) async fn hold(State(shared): State<Shared>) -> Result<String, Respons
 }
 
 pub(super) async fn go_on(State(shared): State<Shared>) -> Result<(), Response> {
+    shared.surveyed.forget();
     ask(&shared.mailbox, Command::GoOn).await.map(drop)
 }
 
-async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Response> {
+pub(super) async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Response> {
     let stand = |reply| Command::StandAt(LogIndex(index), reply);
     ask_long(&shared.mailbox, PATIENCE, stand).await?.map_err(conflict)
 }
@@ -79,7 +80,7 @@ pub(super) async fn memory(
 ) -> Result<Json<MemoryStatus>, Response> {
     let begun = Instant::now();
     let stood = stand_at(&shared, index).await?;
-    survey(&shared, index, stood, begun + READS).await
+    survey(&shared, index, stood, begun + READS).await.map(Json)
 }
 
 /// What was repaired is looked at once more.
@@ -89,15 +90,16 @@ pub(super) async fn again(
 ) -> Result<Json<MemoryStatus>, Response> {
     let begun = Instant::now();
     let stood = stand_on(&shared, STANDS).await?;
-    survey(&shared, index, stood, begun + READS).await
+    survey(&shared, index, stood, begun + READS).await.map(Json)
 }
 
-async fn survey(
+/// Reads all of it.
+pub(super) async fn survey(
     shared: &Shared,
     index: u64,
     stood: Stood,
     deadline: Instant,
-) -> Result<Json<MemoryStatus>, Response> {
+) -> Result<MemoryStatus, Response> {
     let Stood { files, times_at, memory, digest } = stood;
     let arena = memory.arena.try_clone().map_err(failed)?;
     let memory = server::memory(memory);
@@ -110,7 +112,7 @@ async fn survey(
     let (survey, written) = read.map_err(failed)?.map_err(|why: String| conflict(why))?;
     stood?;
     let digest = digest.map(|digest| format!("{digest:016x}")).unwrap_or_default();
-    Ok(Json(MemoryStatus { index, digest, survey, written }))
+    Ok(MemoryStatus { index, digest, survey, written })
 }
 
 pub(super) async fn look(

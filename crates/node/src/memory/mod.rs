@@ -3,6 +3,7 @@
 //! ```text
 //! survey:   processes -> their mappings -> a hash for each page that may hold something       (survey.rs)
 //!           the arena's heap without bytes that belong to one replica -> a hash a page        (heap.rs)
+//! tree:     a hash for each 512 of these pages, and one of all                              (tree.rs)
 //! look:     some pages again: their content, and the objects in them                         (look.rs, symbols.rs)
 //! repair:   some pages are written, as another replica has them                              (repair.rs)
 //! ```
@@ -22,11 +23,14 @@ mod repair;
 mod survey;
 mod symbols;
 pub mod threads;
+mod tree;
 
 use skein_image::Result;
 pub use skein_image::processes::below;
 pub use skein_image::{MemoryError, PAGE_BYTES, Process};
+pub use tree::GROUP_BYTES;
 
+use std::fmt;
 use std::fs::File;
 
 use serde::{Deserialize, Serialize};
@@ -43,7 +47,7 @@ pub const MAX_LOOKED_AT: usize = 16 << 10;
 /// The most pages whose contents can be requested at one time.
 pub const MAX_SHOWN: usize = 64;
 
-/// The whole memory of a server.
+/// The whole memory of a server; or the same with groups of pages in place of pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survey {
     /// Its processes, by their number in the server.
@@ -191,14 +195,20 @@ fn hash(page: &[u8]) -> u64 {
 
 /// Appends the hash of the page at `address`: pages come in order.
 fn push(runs: &mut Vec<Run>, address: u64, hash: u64) {
+    append(runs, address, PAGE_BYTES, format_args!("{hash:016x}"));
+}
+
+/// Appends the hash of a page or a group.
+fn append(runs: &mut Vec<Run>, address: u64, size: u64, hash: fmt::Arguments<'_>) {
     use std::fmt::Write;
     let follows = |run: &&mut Run| {
-        run.address + (run.hashes.len() / HASH_DIGITS) as u64 * PAGE_BYTES == address
+        let len = (run.hashes.len() / HASH_DIGITS) as u64 * size;
+        run.address.checked_add(len) == Some(address)
     };
     if runs.last_mut().as_ref().is_none_or(|run| !follows(run)) {
         runs.push(Run { address, hashes: String::new() });
     }
     if let Some(run) = runs.last_mut() {
-        write!(run.hashes, "{hash:016x}").expect("a string takes everything");
+        run.hashes.write_fmt(hash).expect("a string takes everything");
     }
 }

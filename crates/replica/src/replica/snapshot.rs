@@ -52,6 +52,7 @@ impl<E: Environment> Replica<E> {
             voters_complete: self.voters_complete(&consensus),
             serving: self.serves() && server.is_some_and(|server| !server.listening.is_empty()),
             idle: self.is_slow(),
+            has_trees: false,
             replica: ReplicaStatus {
                 id: self.own.0,
                 role: match consensus.role {
