@@ -237,9 +237,9 @@ fn settled(
     interrupt.wait("the killed replica to come back", || cluster.healthy())?;
     let digest = interrupt.wait("equal digests", || cluster.equal_digests())?;
     interrupt.wait("files that can be compared", || cluster.equal_files())?;
-    let Equal { processes, pages } =
+    let Equal { processes, pages, files } =
         interrupt.wait("memory that can be compared", || cluster.equal_pages())?;
-    let equal = format!("all {pages} pages of {processes} processes are equal");
+    let equal = format!("all {pages} pages of {processes} processes and {files} files are equal");
     say(
         &cage.species.name,
         &format!("{count} acknowledged requests hold; digest {digest}; {equal}"),

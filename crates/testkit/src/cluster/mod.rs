@@ -49,6 +49,8 @@ pub struct Equal {
     pub processes: usize,
     /// Pages with something in them.
     pub pages: u64,
+    /// Files that it has written.
+    pub files: u64,
 }
 
 #[derive(Deserialize)]
