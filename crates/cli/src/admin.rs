@@ -3,6 +3,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -55,27 +57,51 @@ pub struct Asked {
     socket: PathBuf,
     /// What stands before each target: empty, or that the node of this host asks another one.
     way: String,
+    /// Whether it has said that it tells of memory by a tree of hashes: nodes of earlier versions do not.
+    pub has_trees: bool,
+    /// Bytes of questions and answers, but those about its status.
+    exchanged: Arc<AtomicU64>,
 }
 
 impl Asked {
     /// A node of this host.
     pub fn here(node: &NodeFiles) -> Self {
-        Self { id: node.id, socket: node.admin.clone(), way: String::new() }
+        Self::by(node, node.id, String::new())
     }
 
     /// The node of a replica on another host, asked through this one.
     pub fn through(node: &NodeFiles, id: u64) -> Self {
-        Self { id, socket: node.admin.clone(), way: format!("/at/{id}") }
+        Self::by(node, id, format!("/at/{id}"))
+    }
+
+    fn by(node: &NodeFiles, id: u64, way: String) -> Self {
+        let (socket, exchanged) = (node.admin.clone(), Arc::default());
+        Self { id, socket, way, has_trees: false, exchanged }
+    }
+
+    /// Bytes that were exchanged with it so far, without heads of HTTP.
+    pub fn exchanged(&self) -> u64 {
+        self.exchanged.load(Ordering::Relaxed)
+    }
+
+    fn count(
+        &self,
+        question: &str,
+        answer: Result<Vec<u8>, AdminError>,
+    ) -> Result<Vec<u8>, AdminError> {
+        let bytes = question.len() + answer.as_ref().map_or(0, Vec::len);
+        self.exchanged.fetch_add(bytes as u64, Ordering::Relaxed);
+        answer
     }
 
     /// As [`get`].
     pub fn get(&self, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-        get(&self.socket, &(self.way.clone() + target), limit)
+        self.count("", get(&self.socket, &(self.way.clone() + target), limit))
     }
 
     /// As [`post`].
     pub fn post(&self, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-        post(&self.socket, &(self.way.clone() + target), limit)
+        self.count("", post(&self.socket, &(self.way.clone() + target), limit))
     }
 
     /// As [`post_text`].
@@ -85,7 +111,7 @@ impl Asked {
         text: &str,
         limit: Duration,
     ) -> Result<Vec<u8>, AdminError> {
-        post_text(&self.socket, &(self.way.clone() + target), text, limit)
+        self.count(text, post_text(&self.socket, &(self.way.clone() + target), text, limit))
     }
 
     /// As [`post_json`].
@@ -95,12 +121,13 @@ impl Asked {
         question: &str,
         limit: Duration,
     ) -> Result<Vec<u8>, AdminError> {
-        post_json(&self.socket, &(self.way.clone() + target), question, limit)
+        self.count(question, post_json(&self.socket, &(self.way.clone() + target), question, limit))
     }
 
     /// Its status.
     pub fn status(&self, limit: Duration) -> Result<NodeStatus, AdminError> {
-        serde_json::from_slice(&self.get("/status", limit)?).map_err(wrong)
+        let answer = get(&self.socket, &(self.way.clone() + "/status"), limit)?;
+        serde_json::from_slice(&answer).map_err(wrong)
     }
 }
 

@@ -30,12 +30,17 @@ pub fn with_servers(here: &[NodeFiles]) -> Vec<Asked> {
     let elsewhere = elsewhere(here, &told).into_iter();
     nodes.extend(elsewhere.filter(|(member, _)| member.votes).map(|(_, node)| node));
     nodes.sort_by_key(|node| node.id);
-    let states = ask_all(&nodes, |node| Ok(node.status(LIMIT_TO_HOLD)?.replica.state));
-    let has_none = |state: &Answer<ReplicaState>| {
+    let told = ask_all(&nodes, |node| node.status(LIMIT_TO_HOLD));
+    let has_none = |told: &Answer<NodeStatus>| {
+        let state = told.as_ref().map(|status| status.replica.state);
         matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
     };
-    let all = nodes.into_iter().zip(states);
-    all.filter(|(_, state)| !has_none(state)).map(|(node, _)| node).collect()
+    let all = nodes.into_iter().zip(told).filter(|(_, told)| !has_none(told));
+    let with = |(mut node, told): (Asked, Answer<NodeStatus>)| {
+        node.has_trees = told.is_ok_and(|status| status.has_trees);
+        node
+    };
+    all.map(with).collect()
 }
 
 /// The members on other hosts, and their nodes, if a node of this host has `told` of them.

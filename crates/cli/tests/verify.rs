@@ -2,10 +2,15 @@
 
 mod common;
 
-use common::Place;
-use common::cluster::Cluster;
-use common::planted::{Planted, mapped, variable, verify};
-use common::wait_for;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use common::cluster::{Cluster, free_port};
+use common::own::{self, Lines};
+use common::planted::{Planted, found, mapped, variable, verify};
+use common::real::{ANSWER, Real};
+use common::{Place, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -48,7 +53,7 @@ fn a_byte_that_differs_is_found_and_named() {
         // The same for a reader.
         let output = cluster.place.run(&["verify", "--name", "t"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(1), "{text}\n{}", cluster.evidence());
         assert!(text.contains("the replicas' memory differs"), "{text}");
         assert!(text.contains("requests+0x1\n"), "{text}");
     }
@@ -77,6 +82,86 @@ fn all_are_compared_at_one_entry() {
     // The runtime's data about the server are equal.
     let differences = report["differences"].as_array().unwrap();
     assert!(!differences.iter().any(|told| told["pid"].is_null()), "{report:#}");
+}
+
+/// The body of a good answer of a node's admin interface.
+fn asked(cluster: &Cluster, id: u64, request: &str) -> Option<Vec<u8>> {
+    let path = cluster.place.path(&format!("run/t/node-{id}.sock"));
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(ANSWER)).unwrap();
+    write!(stream, "{request} HTTP/1.0\r\nHost: skein\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    (&answer[9..12] == b"200").then(|| answer.split_off(body))
+}
+
+/// The same of all nodes at one time.
+fn all_asked(cluster: &Cluster, request: &str) -> Option<Vec<Vec<u8>>> {
+    thread::scope(|scope| {
+        let ask = |id| scope.spawn(move || asked(cluster, id, request));
+        let all: Vec<_> = (1..=3).map(ask).collect();
+        all.into_iter().map(|answer| answer.join().unwrap()).collect()
+    })
+}
+
+/// Bytes of all hashes of all pages, as an earlier version of the command asks for them.
+fn list_of_all(cluster: &Cluster) -> Option<usize> {
+    let held = all_asked(cluster, "POST /hold");
+    let index = |text| String::from_utf8(text).unwrap().trim().parse::<u64>().unwrap();
+    let told = held.and_then(|held| {
+        let index = held.into_iter().map(index).max().unwrap();
+        all_asked(cluster, &format!("GET /memory/{index}"))
+    });
+    all_asked(cluster, "POST /go-on")?;
+    told.map(|all| all.iter().map(Vec::len).sum())
+}
+
+/// What nodes and the command say to each other, in bytes: to earlier versions of the command all hashes, now those of what differs.
+#[test]
+fn replicas_tell_in_proportion_to_what_differs() {
+    const MIB: usize = 256;
+    let (place, port) = (Place::new(), free_port());
+    let server = own::compiled(&place, "filled.c").to_str().unwrap().to_owned();
+    let real = Real::serve(place, port, &[], vec![server, MIB.to_string(), port.to_string()]);
+    let cluster = &real.cluster;
+    assert_eq!(Lines::connect(port, ANSWER).unwrap().ask("count").unwrap(), "1");
+    real.wait_agreed();
+
+    let list = wait_for("all hashes of all", || list_of_all(cluster));
+    let exchanged = |verdict: &str| {
+        let (report, _) = verify(cluster, &[]);
+        assert_eq!(report["verdict"], verdict, "{report:#}");
+        let replicas = report["replicas"].as_array().unwrap();
+        let pages = replicas.iter().map(|replica| replica["pages"].as_u64().unwrap());
+        assert!(pages.min().unwrap() >= (MIB as u64) << 8, "{report:#}");
+        let bytes = replicas.iter().map(|replica| replica["exchanged_bytes"].as_u64().unwrap());
+        (bytes.sum::<u64>() as usize, report)
+    };
+    let (equal, _) = exchanged("agree");
+    let status = cluster.wait_status(0);
+    let pid = Cluster::replica(&status, 2)["server_pid"].as_i64().unwrap();
+    // The first word; those of pages that are half of the memory away.
+    let first = found(pid, &0x9e37_79b9_7f4a_7c15u64.to_le_bytes());
+    let memory = *first.iter().find(|at| at.is_multiple_of(4096)).unwrap();
+    let one_page = Planted::at(pid, memory + 5);
+    let (one, report) = exchanged("differ");
+    assert_eq!(report["differing_pages"], 1, "{report:#}");
+    assert!(one_page.told(&report).is_some(), "{report:#}");
+    let far = memory + ((MIB as u64) << 19);
+    let other_page = Planted::at(pid, far + 9);
+    let (two, report) = exchanged("differ");
+    assert_eq!(report["differing_pages"], 2, "{report:#}");
+    assert!([&one_page, &other_page].iter().all(|page| page.told(&report).is_some()), "{report:#}");
+    println!(
+        "three replicas of {MIB} MiB: {list} bytes as one list; {equal} bytes where all are equal, {one} with one page that differs, {two} with two"
+    );
+    assert!(equal * 100 < list && two * 10 < list, "{list} {equal} {one} {two}");
+    assert!(two - one <= one - equal, "{list} {equal} {one} {two}");
+    let (report, code) = verify(cluster, &["--repair"]);
+    assert_eq!((code, &report["verdict"]), (Some(0), &"repaired".into()), "{report:#}");
+    [one_page, other_page].into_iter().for_each(Planted::was_repaired);
+    real.end();
 }
 
 #[test]

@@ -1,11 +1,8 @@
-//! Compares surveys of one entry: output, processes, mappings, pages, files.
+//! Compares surveys of one entry: output, processes, mappings, pages or groups of pages, files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skein_node::MemoryStatus;
-use skein_node::memory::{
-    ARENA, HASH_DIGITS, Mapping, PAGE_BYTES, PageAt, ProcessMemory, Run, Survey,
-};
+use skein_node::memory::{ARENA, Mapping, PageAt, ProcessMemory, Run, Survey};
 use skein_sandbox::{Written, WrittenFile};
 
 /// The differences.
@@ -104,33 +101,29 @@ pub struct Files {
     pub is_content: bool,
 }
 
-/// The identity of a mapping: begin, permissions, name. A stack's end does not count, because it grows as the kernel finds it touched.
-type Key<'a> = (u64, &'a str, &'a str);
+/// The identity of a mapping: begin or, of a stack, end; permissions, name.
+pub type Key<'a> = (u64, &'a str, &'a str);
+/// By process, the mappings that all replicas have: pages are compared there.
+pub type Common<'a> = BTreeMap<u32, BTreeSet<Key<'a>>>;
 
 const ABSENT: &str = "absent";
 
 fn key(mapping: &Mapping) -> Key<'_> {
-    let fixed = if mapping.name == "[stack]" { mapping.end } else { mapping.start };
-    (fixed, &mapping.permissions, &mapping.name)
+    (mapping.fixed(), &mapping.permissions, &mapping.name)
 }
 
-/// Compares at least two replicas' servers.
-pub fn compare(all: &[&MemoryStatus]) -> Comparison {
-    let surveys: Vec<&Survey> = all.iter().map(|status| &status.survey).collect();
-    let mut found = compare_memory(&surveys);
-    let digests: Vec<&String> = all.iter().map(|status| &status.digest).collect();
+/// Compares the digests of all output; an empty one is not known.
+pub fn compare_output(digests: &[&String], found: &mut Comparison) {
     if digests.iter().all(|digest| !digest.is_empty()) && digests.iter().any(|d| *d != digests[0]) {
-        let values = digests.into_iter().cloned().collect();
+        let values = digests.iter().copied().cloned().collect();
         let (command, mapping) = (String::new(), String::new());
         let output = Structure { kind: Kind::Output, pid: None, command, mapping, values };
         found.structure.insert(0, output);
     }
-    let written: Vec<&Written> = all.iter().map(|status| &status.written).collect();
-    found.files = compare_files(&written);
-    found
 }
 
-fn compare_files(all: &[&Written]) -> Vec<Files> {
+/// Files that differ.
+pub fn compare_files(all: &[&Written]) -> Vec<Files> {
     if all.iter().all(|written| written.digest == all[0].digest) {
         return Vec::new();
     }
@@ -165,10 +158,9 @@ fn compare_files(all: &[&Written]) -> Vec<Files> {
     found
 }
 
-fn compare_memory(surveys: &[&Survey]) -> Comparison {
-    let mut found = Comparison::default();
-    // Pages are compared where all have a mapping for them.
-    let mut common: BTreeMap<u32, BTreeSet<Key<'_>>> = BTreeMap::new();
+/// Compares processes and mappings; answers the mappings that all have.
+pub fn compare_structure<'a>(surveys: &[&'a Survey], found: &mut Vec<Structure>) -> Common<'a> {
+    let mut common = Common::new();
     let processes: Vec<BTreeMap<u32, &ProcessMemory>> = surveys
         .iter()
         .map(|survey| survey.processes.iter().map(|process| (process.pid, process)).collect())
@@ -185,14 +177,13 @@ fn compare_memory(surveys: &[&Survey]) -> Comparison {
             let values = here.iter().map(value).collect();
             let command = command.to_owned();
             let (kind, pid, mapping) = (Kind::Process, Some(pid), String::new());
-            found.structure.push(Structure { kind, pid, command, mapping, values });
+            found.push(Structure { kind, pid, command, mapping, values });
         }
         let Some(here) = here.into_iter().collect::<Option<Vec<_>>>() else { continue };
-        let both = compare_mappings(&here, &mut found.structure);
+        let both = compare_mappings(&here, found);
         common.insert(pid, both);
     }
-    compare_pages(surveys, &common, &mut found);
-    found
+    common
 }
 
 /// Answers the mappings that all replicas have.
@@ -227,19 +218,15 @@ fn compare_mappings<'a>(
     common
 }
 
-/// A survey's pages, in the order of [`PageAt`], where all have a mapping.
+/// A survey's pages or groups, which are as long as `size`, in the order of [`PageAt`], where all have a mapping.
 fn pages<'a>(
     survey: &'a Survey,
-    common: &'a BTreeMap<u32, BTreeSet<Key<'_>>>,
+    common: &'a Common<'_>,
+    size: u64,
 ) -> impl Iterator<Item = (PageAt, &'a [u8])> {
-    let of = |pid: u32, runs: &'a [Run]| {
-        runs.iter().flat_map(move |run| {
-            let (hashes, _) = run.hashes.as_bytes().as_chunks::<HASH_DIGITS>();
-            hashes.iter().enumerate().map(move |(n, hash)| {
-                let address = run.address + n as u64 * PAGE_BYTES;
-                (PageAt { pid, address }, &hash[..])
-            })
-        })
+    let of = move |pid: u32, runs: &'a [Run]| {
+        let hashes = runs.iter().flat_map(move |run| run.each(size));
+        hashes.map(move |(address, hash)| (PageAt { pid, address }, &hash[..]))
     };
     let private = survey.processes.iter().flat_map(move |process| {
         let keys = common.get(&process.pid);
@@ -250,12 +237,10 @@ fn pages<'a>(
     of(ARENA, &survey.arena).chain(private)
 }
 
-fn compare_pages(
-    surveys: &[&Survey],
-    common: &BTreeMap<u32, BTreeSet<Key<'_>>>,
-    found: &mut Comparison,
-) {
-    let mut all: Vec<_> = surveys.iter().map(|survey| pages(survey, common).peekable()).collect();
+/// Compares pages, or groups of them, which are as long as `size`.
+pub fn compare_pages(surveys: &[&Survey], common: &Common<'_>, size: u64, found: &mut Comparison) {
+    let pages = |survey| pages(survey, common, size).peekable();
+    let mut all: Vec<_> = surveys.iter().copied().map(pages).collect();
     loop {
         let next = all.iter_mut().filter_map(|pages| pages.peek().map(|(at, _)| *at)).min();
         let Some(next) = next else { return };
@@ -280,9 +265,13 @@ pub fn number(hash: impl AsRef<[u8]>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skein_node::memory::PAGE_BYTES;
 
     fn compare(surveys: &[&Survey]) -> Comparison {
-        compare_memory(surveys)
+        let mut found = Comparison::default();
+        let common = compare_structure(surveys, &mut found.structure);
+        compare_pages(surveys, &common, PAGE_BYTES, &mut found);
+        found
     }
 
     fn places(found: &Comparison) -> Vec<PageAt> {

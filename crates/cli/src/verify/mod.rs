@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! all servers stand at one entry ([`crate::standstill`])
-//! survey    a hash for each page, of each replica                                    (compare.rs)
+//! root      one hash of all memory and one of all files, of each replica
+//! groups    if they differ: processes, mappings, a hash for each 512 pages           (tree.rs)
+//! pages     of groups that differ, a hash for each; of files that differ, one         (compare.rs)
 //! look      pages that only some have in their page tables, again: they may hold the same
 //! look      the first pages that differ: their bytes, and what lies there            (report.rs)
 //! repair    those that differ, from the one that has what a majority has             (repair.rs)
-//! survey    again
+//! root      and the rest again
 //! all go on
 //! rebuild   servers that still differ; when they are in step, all of it once more
 //! ```
@@ -16,12 +18,13 @@
 mod compare;
 mod repair;
 mod report;
+mod tree;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_node::memory::{MAX_LOOKED_AT, MAX_SHOWN, Page, PageAt, Question};
-use skein_node::{MemoryStatus, NodeStatus, ReplicaState};
+use skein_node::memory::{MAX_LOOKED_AT, MAX_SHOWN, Page, PageAt, Question, Survey};
+use skein_node::{MemoryRoot, NodeStatus, ReplicaState};
 
 use crate::admin::{AdminError, Asked};
 use crate::args::VerifyArgs;
@@ -33,6 +36,7 @@ use crate::status::state_of;
 use compare::{Comparison, Place};
 use repair::Repair;
 use report::Report;
+use tree::{Told, Tree};
 
 /// The longest time of a node to come to an entry and to read all memory, or some pages.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -45,9 +49,11 @@ const MAX_DOUBTFUL: usize = 4 * MAX_LOOKED_AT;
 
 /// The result of one standstill.
 struct Outcome {
-    answers: Vec<Answer<MemoryStatus>>,
+    answers: Vec<Answer<MemoryRoot>>,
     verdict: Verdict,
     found: Comparison,
+    /// The first replica's processes and mappings, if its memory differs from another's.
+    mapped: Survey,
     /// For the first pages that differ, each replica's bytes.
     shown: Vec<Vec<Page>>,
     repairs: Vec<Repair>,
@@ -83,9 +89,8 @@ fn at_a_standstill(nodes: &[Asked], repairs: bool) -> Outcome {
     standstill::patiently(
         || {
             let leader = if repairs { leader(nodes) } else { 0 };
-            let answers = standstill::at_one_entry(nodes, |node, index| {
-                parsed(&node.get(&format!("/memory/{index}"), LIMIT)?)
-            });
+            let answers =
+                standstill::at_one_entry(nodes, |node, index| tree::first(node, index, ""));
             let mut outcome = judged(nodes, answers);
             if repairs && outcome.verdict == Verdict::Differ {
                 repair(nodes, &mut outcome, leader);
@@ -121,9 +126,7 @@ fn repair(nodes: &[Asked], outcome: &mut Outcome, leader: usize) {
     let index = first.index;
     let model = outcome.found.model(nodes.len(), leader);
     let mut repairs = repair::repair(nodes, &outcome.found, model);
-    let again = format!("/memory/{index}/again");
-    let answers =
-        standstill::ask_all(nodes, |node| parsed::<MemoryStatus>(&node.get(&again, LIMIT)?));
+    let answers = standstill::ask_all(nodes, |node| tree::first(node, index, "/again"));
     let after = judged(nodes, answers);
     // What was written into a server is told even when it is to be rebuilt: images of it are not to be trusted.
     for node in nodes {
@@ -178,16 +181,20 @@ fn rebuild(nodes: &[Asked], repairs: &[Repair]) -> bool {
 }
 
 /// The result of these answers.
-fn judged(nodes: &[Asked], answers: Vec<Answer<MemoryStatus>>) -> Outcome {
-    let (found, shown) = (Comparison::default(), Vec::new());
+fn judged(nodes: &[Asked], told: Vec<Answer<Told>>) -> Outcome {
+    let (tree, answers) = Tree::of(nodes, told);
+    let (found, mapped, shown) = (Comparison::default(), Survey::default(), Vec::new());
     let (verdict, repairs) = (Verdict::Incomparable, Vec::new());
-    let mut outcome = Outcome { answers, verdict, found, shown, repairs };
+    let mut outcome = Outcome { answers, verdict, found, mapped, shown, repairs };
     let Some(all) = comparable(&outcome.answers) else { return outcome };
-    let mut found = compare::compare(&all);
-    match look_closer(nodes, &mut found) {
-        Ok(shown) => {
+    let compared = tree::compare(&all, &tree).and_then(|(mut found, mapped)| {
+        let shown = look_closer(nodes, &mut found)?;
+        Ok((found, mapped, shown))
+    });
+    match compared {
+        Ok((found, mapped, shown)) => {
             outcome.verdict = if found.is_empty() { Verdict::Agree } else { Verdict::Differ };
-            (outcome.found, outcome.shown) = (found, shown);
+            (outcome.found, outcome.mapped, outcome.shown) = (found, mapped, shown);
         }
         Err(failed) => {
             for (answer, why) in outcome.answers.iter_mut().zip(failed) {
@@ -201,16 +208,16 @@ fn judged(nodes: &[Asked], answers: Vec<Answer<MemoryStatus>>) -> Outcome {
 }
 
 /// What they have, if all are there and of one entry.
-fn comparable(answers: &[Answer<MemoryStatus>]) -> Option<Vec<&MemoryStatus>> {
-    let all: Vec<&MemoryStatus> = answers.iter().map(|a| a.as_ref().ok()).collect::<Option<_>>()?;
+fn comparable(answers: &[Answer<MemoryRoot>]) -> Option<Vec<&MemoryRoot>> {
+    let all: Vec<&MemoryRoot> = answers.iter().map(|a| a.as_ref().ok()).collect::<Option<_>>()?;
     all.iter().all(|status| status.index == all[0].index).then_some(all)
 }
 
-/// The first pages that differ, or why a node did not answer.
-type Closer = Result<Vec<Vec<Page>>, Vec<Option<String>>>;
+/// For each node, why it did not answer.
+type Unanswered = Vec<Option<String>>;
 
-/// Looks at the doubtful pages: they differ, or not.
-fn look_closer(nodes: &[Asked], found: &mut Comparison) -> Closer {
+/// Looks at the doubtful pages: they differ, or not. Answers the first pages that differ.
+fn look_closer(nodes: &[Asked], found: &mut Comparison) -> Result<Vec<Vec<Page>>, Unanswered> {
     let mut doubtful = std::mem::take(&mut found.doubtful);
     let unlooked = doubtful.split_off(doubtful.len().min(MAX_DOUBTFUL));
     for pages in doubtful.chunks(MAX_LOOKED_AT) {
@@ -231,26 +238,31 @@ fn look_closer(nodes: &[Asked], found: &mut Comparison) -> Closer {
 }
 
 /// For each page, each replica's bytes.
-fn look(
-    nodes: &[Asked],
-    contents: bool,
-    pages: &[PageAt],
-) -> Result<Vec<Vec<Page>>, Vec<Option<String>>> {
+fn look(nodes: &[Asked], contents: bool, pages: &[PageAt]) -> Result<Vec<Vec<Page>>, Unanswered> {
     let question = Question { contents, pages: pages.to_vec() };
     let question = serde_json::to_string(&question).expect("plain structs are valid JSON");
-    let answers = standstill::ask_all(nodes, |node| {
+    let answers = of_all(nodes, |node| {
         let body = node.post_json("/memory/look", &question, LIMIT)?;
         let found = parsed::<Vec<Page>>(&body)?;
         match found.len() == pages.len() {
             true => Ok(found),
             false => Err(AdminError::Wrong(format!("{} of {} pages", found.len(), pages.len()))),
         }
-    });
+    })?;
+    let mut all: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
+    Ok(pages.iter().map(|_| all.iter_mut().filter_map(Iterator::next).collect()).collect())
+}
+
+/// The answers of all nodes.
+fn of_all<T: Send>(
+    nodes: &[Asked],
+    ask: impl Fn(&Asked) -> Result<T, AdminError> + Sync,
+) -> Result<Vec<T>, Unanswered> {
+    let answers = standstill::ask_all(nodes, ask);
     if answers.iter().any(Result::is_err) {
         return Err(answers.into_iter().map(Result::err).collect());
     }
-    let mut all: Vec<_> = answers.into_iter().flatten().map(Vec::into_iter).collect();
-    Ok(pages.iter().map(|_| all.iter_mut().filter_map(Iterator::next).collect()).collect())
+    Ok(answers.into_iter().flatten().collect())
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {

@@ -1,13 +1,14 @@
 //! The output of `skein verify`: the verdict, and for each difference its address, its object and each replica's bytes.
 
 use serde::Serialize;
+use skein_node::MemoryRoot;
 use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing, bytes};
 
 use super::Outcome;
 use super::compare::{Files, Structure};
 use super::repair::Repair;
 use crate::admin::Asked;
-use crate::standstill::{self, Verdict};
+use crate::standstill::{self, Answer, Verdict};
 
 /// The least number of equal bytes between two places of a page that differ.
 const GAP: usize = 8;
@@ -42,13 +43,15 @@ struct Replica {
     /// The last entry that was executed; `null` when the node gave no answer, which `problem` explains.
     index: Option<u64>,
     problem: Option<String>,
-    processes: usize,
-    mappings: usize,
+    processes: u64,
+    mappings: u64,
     /// Pages with something in them.
     pages: u64,
     /// Files that the server has written, and bytes in them.
     files: u64,
     bytes: u64,
+    /// Bytes of what it was asked about them and what it answered.
+    exchanged_bytes: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -75,27 +78,25 @@ struct Difference {
 impl Report {
     /// Made from the result.
     pub fn new(name: &str, nodes: &[Asked], outcome: &Outcome) -> Self {
-        let replica = |(node, answer): (&Asked, &Result<skein_node::MemoryStatus, String>)| {
-            let status = answer.as_ref().ok();
-            let processes = status.map_or(&[][..], |status| &status.survey.processes);
+        let replica = |(node, answer): (&Asked, &Answer<MemoryRoot>)| {
+            let root = answer.clone().unwrap_or_default();
             Replica {
                 id: node.id,
-                index: status.map(|status| status.index),
+                index: answer.is_ok().then_some(root.index),
                 problem: answer.as_ref().err().cloned(),
-                processes: processes.len(),
-                mappings: processes.iter().map(|process| process.mappings.len()).sum(),
-                pages: status.map_or(0, |status| status.survey.pages),
-                files: status.map_or(0, |status| status.written.count),
-                bytes: status.map_or(0, |status| status.written.bytes),
+                processes: root.processes,
+                mappings: root.mappings,
+                pages: root.pages,
+                files: root.files,
+                bytes: root.bytes,
+                exchanged_bytes: node.exchanged(),
             }
         };
         let found = &outcome.found;
         let mut differences: Vec<_> =
             found.structure.iter().map(Difference::of_structure).collect();
-        if let Some(Ok(first)) = outcome.answers.first() {
-            for (place, pages) in found.differing.iter().zip(&outcome.shown) {
-                differences.extend(of_page(&first.survey, place.at, pages));
-            }
+        for (place, pages) in found.differing.iter().zip(&outcome.shown) {
+            differences.extend(of_page(&outcome.mapped, place.at, pages));
         }
         differences.extend(found.files.iter().take(FILES).map(Difference::of_file));
         Self {
@@ -120,7 +121,8 @@ impl Report {
         };
         let mut text = format!("{}: {verdict}\n\n", self.name);
         for replica in &self.replicas {
-            let Replica { id, index, problem, processes, mappings, pages, files, bytes } = replica;
+            let Replica { id, index, problem, processes, mappings, pages, files, bytes, .. } =
+                replica;
             let has = format!(
                 "{processes} processes, {mappings} mappings, {pages} pages, {files} files with {bytes} bytes"
             );
