@@ -230,7 +230,7 @@ fn a_server_has_more_files_than_memory() {
     let image = real.take_image(1)["index"].clone();
     let now = row();
     // Nothing of it was ended for want of memory.
-    assert_eq!(["node_pid", "server_pid"].map(|name| &now[name] == &before[name]), [true; 2]);
+    assert_eq!(["node_pid", "server_pid"].map(|name| now[name] == before[name]), [true; 2]);
     kill(Pid::from_raw(pid(&now, "node_pid")), Signal::SIGKILL).unwrap();
     real.cluster.wait_said("node 1 died (killed by SIGKILL)");
     assert_eq!(ask("sum"), written);
