@@ -13,7 +13,7 @@ use crate::copied::hash;
 pub use crate::file_pages::Ahead;
 use crate::file_pages::{OneAhead, Stored, Two, Writes};
 use crate::form::{ImageError, PAGE_BYTES};
-use crate::inode_table::{InodeTable, word};
+use crate::inode_table::{InodeTable, inside, word};
 use crate::layered::{About, Layered};
 use crate::pack::{PackId, PackWriter};
 use crate::packed::Earlier;
@@ -59,15 +59,12 @@ impl Record {
     fn of(arena: &File, sizes: Sizes) -> io::Result<Self> {
         let mut header = vec![0; HEADER_BYTES];
         arena.read_exact_at(&mut header, 0)?;
-        let inside = |at: u64, bytes: usize| {
-            let end = at.checked_add(bytes as u64);
-            if end.is_some_and(|end| end <= sizes.heap as u64) { at } else { 0 }
-        };
+        let place = |name, bytes| inside(word(&header, name), bytes, sizes);
         Ok(Self {
             arena: arena.try_clone()?,
             heap_at: (sizes.file_bytes() - sizes.heap) as u64,
-            at: inside(word(&header, offset_of!(Header, writes_at)), RECORD_BYTES),
-            table_at: inside(word(&header, offset_of!(Header, inodes_at)), INODES * INODE_BYTES),
+            at: place(offset_of!(Header, writes_at), RECORD_BYTES),
+            table_at: place(offset_of!(Header, inodes_at), INODES * INODE_BYTES),
         })
     }
 

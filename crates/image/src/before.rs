@@ -85,6 +85,12 @@ impl Before {
         self.of_files.contains(&hash)
     }
 
+    /// Whether it has any.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        !self.of_files.is_empty()
+    }
+
     /// For the files of a server that stands.
     #[must_use]
     pub fn list<'a>(

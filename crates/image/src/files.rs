@@ -168,7 +168,8 @@ impl<'a> Files<'a> {
 
     /// All that were found, by their numbers; and the host's that are nowhere.
     pub fn finish(mut self) -> Result<Found> {
-        let directories = std::mem::take(&mut self.directories);
+        let mut directories = std::mem::take(&mut self.directories);
+        let mut unread = Vec::new();
         let before = std::mem::take(&mut self.nowhere);
         // Whether any is missing: of those that were not sought before, and of all.
         let missing = |files: &Self| {
@@ -186,8 +187,12 @@ impl<'a> Files<'a> {
             }
             in_time(self.deadline)?;
             let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-            let Ok(opened) = self.open(directory, flags) else { continue };
-            let Ok(entries) = fs::read_dir(place(&opened)) else { continue };
+            let opened = self.open(directory, flags);
+            let entries = opened.as_ref().ok().and_then(|opened| fs::read_dir(place(opened)).ok());
+            let Some((opened, entries)) = opened.ok().zip(entries) else {
+                unread.push(directory.clone());
+                continue;
+            };
             for name in entries.flatten().map(|entry| entry.file_name()) {
                 if let Ok(stat) = fstatat(&opened, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
                     && self.wanted.contains_key(&(stat.st_dev, stat.st_ino))
@@ -199,6 +204,7 @@ impl<'a> Files<'a> {
             }
             (new, any) = missing(&self);
         }
+        unread.iter().for_each(|directory| drop(directories.remove(directory)));
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
         Ok((self.found, Nowhere { files, directories }))
@@ -222,4 +228,63 @@ fn kind(stat: &FileStat) -> SFlag {
 
 fn place(opened: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", opened.as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    /// What is found of these of the host's files, where the server may know these paths, and some were sought before.
+    fn find(root: &Path, wanted: &[FileId], paths: &[&str], nowhere: Nowhere) -> Found {
+        let opened = fs::File::open(root).unwrap();
+        let mut files = Files {
+            root: opened.as_fd(),
+            deadline: Instant::now() + Duration::from_secs(60),
+            wanted: wanted.iter().map(|file| (*file, true)).collect(),
+            marked: HashMap::new(),
+            found: BTreeMap::new(),
+            seen: HashSet::new(),
+            directories: BTreeSet::new(),
+            plain: HashSet::new(),
+            in_use: false,
+            nowhere,
+        };
+        paths.iter().for_each(|path| files.note(path.as_bytes()).unwrap());
+        files.finish().unwrap()
+    }
+
+    #[test]
+    fn what_was_nowhere_is_sought_where_it_was_not() {
+        let root = tempfile::tempdir().unwrap();
+        let made = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            let about = fs::metadata(path).unwrap();
+            (about.dev(), about.ino())
+        };
+        let (one, two, gone) = (made("a/one"), made("b/two"), (0, 1));
+        let find =
+            |wanted: &[FileId], paths: &[&str], nowhere| find(root.path(), wanted, paths, nowhere);
+        let (found, nowhere) = find(&[one, two, gone], &["/a/not-there"], Nowhere::default());
+        assert_eq!(found, BTreeMap::from([(one, b"/a/one".to_vec())]));
+        assert_eq!(nowhere.files, HashSet::from([two, gone]));
+        assert!(nowhere.directories.contains(b"/a".as_slice()));
+        // Not where it was sought.
+        let three = made("a/three");
+        let known = Nowhere { files: [two, three, gone].into(), ..nowhere.clone() };
+        let (found, _) = find(&[three, gone], &["/a/not-there"], known.clone());
+        assert!(found.is_empty(), "{found:?}");
+        // In another directory, and everywhere for a file that was not sought.
+        let (found, left) = find(&[two, three, gone], &["/a/x", "/b/x"], known.clone());
+        assert_eq!(found, BTreeMap::from([(two, b"/b/two".to_vec())]));
+        assert_eq!(left.files, HashSet::from([three, gone]));
+        let four = made("a/four");
+        let (found, _) = find(&[four, gone], &["/a/x"], known);
+        assert_eq!(found.get(&four), Some(&b"/a/four".to_vec()));
+    }
 }

@@ -71,7 +71,8 @@ impl<'a> FilesCopied<'a> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             let len = (end - at).min(PIECE_BYTES) as usize;
-            if self.before.is_none() || self.copied.fresh() < COPIED_BYTES / PAGE {
+            let has_files = self.before.is_some_and(Before::has_files);
+            if !has_files || self.copied.fresh() < COPIED_BYTES / PAGE {
                 at += self.copied.fill(len, |room| file.read_exact_at(room, at))? as u64;
                 continue;
             }

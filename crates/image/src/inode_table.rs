@@ -1,9 +1,11 @@
 //! The arena's table of files, in a copy of the heap.
 
 use crate::raw::Raw;
+use skein_arena::Sizes;
 use skein_arena::inodes::{INODE_BYTES, INODES};
 
-const TABLE_BYTES: u64 = (INODES * INODE_BYTES) as u64;
+/// Its length.
+pub(crate) const TABLE_BYTES: u64 = (INODES * INODE_BYTES) as u64;
 
 /// The arena's table of files.
 pub struct InodeTable<'a> {
@@ -31,7 +33,26 @@ impl<'a> InodeTable<'a> {
     }
 }
 
+/// Where the server says that so many bytes of its heap are; 0, nowhere, if they would not be inside.
+pub(crate) fn inside(at: u64, bytes: usize, sizes: Sizes) -> u64 {
+    let end = at.checked_add(bytes as u64);
+    if end.is_some_and(|end| end <= sizes.heap as u64) { at } else { 0 }
+}
+
 /// A word of the arena's header.
 pub(crate) fn word(header: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(*header[at..].first_chunk().expect("inside the header"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_lies_outside_its_heap_is_nowhere() {
+        let sizes = Sizes { heap: 1 << 20, ..Sizes::default() };
+        let end = 1 << 20;
+        assert_eq!([0, 64, end - 64].map(|at| inside(at, 64, sizes)), [0, 64, end - 64]);
+        assert_eq!([end - 63, end, u64::MAX - 63].map(|at| inside(at, 64, sizes)), [0; 3]);
+    }
 }

@@ -26,7 +26,7 @@ use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::file_pages::Ahead;
 use crate::files::{self, Files};
-use crate::inode_table::{InodeTable, word};
+use crate::inode_table::{InodeTable, TABLE_BYTES, inside, word};
 use crate::layered::About;
 use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, is_zero};
@@ -41,6 +41,7 @@ use skein_arena::restore::{
     self, Credentials, Description, Descriptor, Head, Known, Lock, Object, Parked, Program, Run,
 };
 use skein_arena::uses::Use;
+use skein_arena::writes::RECORD_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::mem::offset_of;
@@ -379,8 +380,10 @@ impl Aside<'_> {
 
     /// The files that the arena knows by the kernel's numbers, which are to be found, and what was written.
     fn begin_files(&self, header: &[u8], heap: &Raw) -> Result<(Files<'_>, Rewritten)> {
-        let table = InodeTable::new(heap, word(header, offset_of!(Header, inodes_at)));
-        let record = word(header, offset_of!(Header, writes_at));
+        let place = |name, bytes| inside(word(header, name), bytes, self.sizes);
+        let table =
+            InodeTable::new(heap, place(offset_of!(Header, inodes_at), TABLE_BYTES as usize));
+        let record = place(offset_of!(Header, writes_at), RECORD_BYTES);
         let contents = self.before.map(|before| before.contents().0);
         let rewritten = Rewritten::read(self.arena, &table, record, contents, self.ahead)
             .map_err(MemoryError::read("the arena"))?;

@@ -63,7 +63,8 @@ impl Precopying {
             let is_wanted =
                 &mut || !own.is_over.load(Ordering::Relaxed) && begun.elapsed() < LONGEST;
             let image = image.filter(|image| image.counts(&store));
-            let image = image.unwrap_or_else(|| LastImage::none(&store, &server, &paths));
+            let image =
+                image.unwrap_or_else(|| LastImage::none(&store, &server, &paths, is_wanted()));
             let image = read(image, server.init, is_wanted);
             let mut known = known.lock().expect("no holder panics");
             let useless = match image {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The longest time to copy a server that stands.
 const COPIES: Duration = Duration::from_secs(20);
 /// The longest time to seek the host's files that a server knows, before it stands for its first image.
-const SEEKS: Duration = Duration::from_secs(1);
+const SEEKS: Duration = Duration::from_millis(500);
 /// The entry of what is there before the first one.
 const NO_IMAGE: LogIndex = LogIndex(0);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
@@ -80,9 +80,14 @@ pub(super) struct LastImage {
 
 impl LastImage {
     /// None, for what is read of a server before its first one.
-    pub(super) fn none(store: &Store, server: &Server, paths: &BTreeSet<Vec<u8>>) -> Self {
+    pub(super) fn none(
+        store: &Store,
+        server: &Server,
+        paths: &BTreeSet<Vec<u8>>,
+        is_wanted: bool,
+    ) -> Self {
         let mut before = Before::default();
-        let deadline = Instant::now() + SEEKS;
+        let deadline = Instant::now() + if is_wanted { SEEKS } else { Duration::ZERO };
         let seek = |source: &Source<'_>| {
             source.seek(&mut before, deadline).map_err(|error| error.to_string())
         };
@@ -130,7 +135,8 @@ impl LastTaken {
     fn put(&mut self, new: Self) -> Option<(FilesAhead, u64)> {
         let puts = self.puts + 1;
         if self.gone != new.gone {
-            (self.image, self.puts) = (new.image, puts);
+            let of_all = |image: &LastImage| image.precopied.pages() == 0;
+            (self.image, self.puts) = (new.image.filter(of_all), puts);
             return new.ahead;
         }
         *self = Self { puts, ..new };
