@@ -110,7 +110,7 @@ impl Schedule {
         let (times, of_bytes) = after.times();
         enabled
             && entries > 0
-            && (now >= self.not_before || self.is_too_long())
+            && self.may_begin(now)
             && (self.hurries && after != After::Others
                 || entries >= log_entries.saturating_mul(times)
                 || self.bytes >= log_bytes.saturating_mul(of_bytes)
@@ -149,7 +149,7 @@ impl Schedule {
     /// Whether the last one, or failures, allow the next.
     #[must_use]
     pub fn may_begin(&self, now: Duration) -> bool {
-        now >= self.not_before
+        now >= self.not_before || self.is_too_long()
     }
 
     /// When that is.
@@ -166,16 +166,16 @@ impl Schedule {
             || self.bytes >= log_bytes.saturating_mul(times)
     }
 
-    /// When it may become due by time alone.
+    /// When it may become due by time alone, if ever.
     #[must_use]
-    pub fn wake(&self, after: After) -> Duration {
+    pub fn wake(&self, after: After) -> Option<Duration> {
         let interval = Duration::from_secs(self.config.interval_s);
-        match after {
+        self.config.enabled.then(|| match after {
             After::Nobody | After::Digests if self.hurries => self.not_before,
             // A leader looks for an image of the others as soon as one is due.
             After::Nobody | After::Others => self.not_before.max(self.since + interval),
             After::Digests => self.not_before.max(self.since + 2 * interval),
-        }
+        })
     }
 }
 
@@ -227,17 +227,15 @@ mod tests {
                 && s.is_due(LogIndex(12), After::Nobody, SECOND)
         );
         assert!(!s.is_due(LogIndex(12), After::Others, SECOND), "a leader fetches it");
-        assert_eq!(s.wake(After::Nobody), SECOND, "at once");
+        assert_eq!(s.wake(After::Nobody), Some(SECOND), "at once");
         s.came(LogIndex(12), Duration::ZERO, SECOND);
         assert!(!s.is_due(LogIndex(13), After::Nobody, SECOND));
         let wakes = [After::Nobody, After::Digests, After::Others].map(|after| s.wake(after));
-        assert_eq!(wakes, [101 * SECOND, 201 * SECOND, 101 * SECOND]);
+        assert_eq!(wakes, [101, 201, 101].map(|after| Some(after * SECOND)));
         let off = CheckpointConfig { enabled: false, ..schedule().config };
-        assert!(!Schedule::new(off, LogIndex(0)).is_due(
-            LogIndex(9999),
-            After::Nobody,
-            1000 * SECOND
-        ));
+        let off = Schedule::new(off, LogIndex(0));
+        assert!(!off.is_due(LogIndex(9999), After::Nobody, 1000 * SECOND));
+        assert_eq!(off.wake(After::Nobody), None);
     }
 
     #[test]

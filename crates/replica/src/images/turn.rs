@@ -11,19 +11,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Since when this replica's image is due, and others go before.
-    since: Option<Duration>,
+    /// Since when so many others go before this replica's image, which is due.
+    since: Option<(Duration, usize)>,
 }
 
 impl Turn {
     /// Whether an image that is due begins now, when the images of so many replicas come before it.
     pub fn has_come(&mut self, before: usize, now: Duration) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let has_come = now >= since + PATIENCE * before as u32;
-        if has_come {
-            self.since = None;
+        let (since, of) = self.since.get_or_insert((now, before));
+        if before < *of {
+            // The next of them has its time.
+            (*since, *of) = (now, before);
         }
-        has_come
+        now >= *since + PATIENCE * before as u32
     }
 
     /// Whether an image waits for others.
@@ -32,7 +32,7 @@ impl Turn {
         self.since.is_some()
     }
 
-    /// None is due any more.
+    /// It begins, or none is due any more.
     pub const fn is_over(&mut self) {
         self.since = None;
     }
@@ -46,14 +46,16 @@ mod tests {
     fn others_are_waited_for_but_not_for_ever() {
         let mut turn = Turn::default();
         let at = Duration::from_secs;
-        assert!(turn.has_come(0, at(1)) && !turn.is_awaited());
+        assert!(turn.has_come(0, at(1)));
+        turn.is_over();
         assert!(!turn.has_come(2, at(2)) && turn.is_awaited());
         assert!(!turn.has_come(2, at(11)));
-        // One of them has taken its image.
-        assert!(turn.has_come(1, at(11)) && !turn.is_awaited());
-        assert!(!turn.has_come(2, at(12)) && !turn.has_come(2, at(21)) && turn.has_come(2, at(22)));
-        assert!(!turn.has_come(1, at(30)));
+        // One of them has taken its image, and the other one has its time for that.
+        assert!(!turn.has_come(1, at(11)) && !turn.has_come(1, at(15)) && turn.has_come(1, at(16)));
+        assert!(turn.has_come(1, at(17)), "until it begins");
         turn.is_over();
-        assert!(!turn.is_awaited() && !turn.has_come(1, at(40)));
+        assert!(!turn.is_awaited());
+        assert!(!turn.has_come(2, at(20)) && !turn.has_come(2, at(29)) && turn.has_come(2, at(30)));
+        assert!(turn.has_come(0, at(30)));
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! The log may lead to no digest that counts, when what was wrong with the servers that answered went with these: with images that differed, say, or with a version of Skein.
 //! All would be rebuilt for ever. So a server that comes from the log to the same digest twice stands by that, too. Against a majority's answers it tells the others, and
-//! counts when a majority's rebuilt servers have come to the same.
+//! counts when a majority's rebuilt servers have come to the same, and no server that is in step says otherwise.
 //!
 //! Each server's actions are kept in the data directories when the difference is found (`undecided-ENTRY.txt`).
 
@@ -37,8 +37,8 @@ pub(super) struct Dispute {
     repeats: Option<(LogIndex, u64)>,
     /// and what others have said of theirs.
     others: BTreeMap<ReplicaId, (LogIndex, u64)>,
-    /// Answers up to this entry are of servers that are gone, and do not count.
-    refuted: LogIndex,
+    /// From this round on, in which this digest counts, up to this entry answers are of servers that are gone.
+    refuted: Option<(LogIndex, u64, LogIndex)>,
     /// The digest that this replica stands by; whether the others were told, and how they differ.
     stands: Option<(LogIndex, u64)>,
     told: bool,
@@ -154,8 +154,16 @@ impl<E: Environment> Replica<E> {
         servers: usize,
         came: Came,
     ) -> bool {
-        let (dispute, it) = (&mut self.compare.dispute, (index, own));
-        if came != Came::Before && index <= dispute.refuted {
+        let it = (index, own);
+        // One whose server is in step and says otherwise may be right: clients have its answers.
+        let says_so = |id| self.compare.dispute.others.get(&id) == Some(&it);
+        let is_opposed = self.others_with_servers().any(|id| !says_so(id));
+        let votes = self.members.voters.iter().filter(|id| says_so(**id)).count();
+        let dispute = &mut self.compare.dispute;
+        if let Some((from, digest, to)) = dispute.refuted.filter(|_| came != Came::Before)
+            && (from..=to).contains(&index)
+            && (index > from || own == digest)
+        {
             return true;
         }
         if came != Came::Before {
@@ -165,13 +173,13 @@ impl<E: Environment> Replica<E> {
             return false;
         }
         let known = dispute.repeats.replace(it) == Some(it);
-        let same = 1 + dispute.others.values().filter(|other| **other == it).count();
-        let counts = same >= majority(servers);
+        let same = 1 + votes;
+        let counts = same >= majority(servers) && !is_opposed;
         if !counts || !known {
             self.tell_all(STANDS, &stands(it));
         }
         if counts {
-            self.compare.dispute.refuted = self.handed;
+            self.compare.dispute.refuted = Some((index, own, self.handed));
             tracing::error!(event = "answers_refuted", index = index.0, servers = same);
             self.note(format!(
                 "what most servers answered at entry {index} does not follow from the log: {same} that were rebuilt agree on something else, which counts"

@@ -303,7 +303,9 @@ impl<E: Environment> Replica<E> {
         }
         if due && (!in_turn || self.is_its_turn()) {
             // When it cannot begin now, it is tried again soon.
-            let _ = self.prepare_image();
+            if self.prepare_image().is_ok() {
+                self.images.turn.is_over();
+            }
         } else if after == After::Others && of_others {
             self.fetch(LogIndex(1), false);
         }
@@ -335,7 +337,8 @@ impl<E: Environment> Replica<E> {
         match (busy, changed) {
             (true, _) => Some(self.images.next),
             (false, true) => {
-                Some(self.images.schedule.wake(self.image_after()).max(self.images.next))
+                let wake = self.images.schedule.wake(self.image_after());
+                wake.map(|wake| wake.max(self.images.next))
             }
             (false, false) => None,
         }

@@ -95,9 +95,9 @@ impl<E: Environment> Replica<E> {
     /// Another replica can begin nowhere without an image of this entry or a later one.
     pub(super) fn another_needs(&mut self, least: LogIndex) {
         let newest = self.images.unconfirmed.as_ref().or(self.images.newest());
-        if newest.is_none_or(|image| image.index() < least) {
+        // One that is taken now would be too early for a later entry.
+        if newest.is_none_or(|image| image.index() < least) && least <= self.survived() {
             self.images.schedule.hurry();
-            self.images.next = self.now;
         }
     }
 
