@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skein_node::memory::{GROUP_BYTES, MAX_LOOKED_AT, PAGE_BYTES, PageAt, Survey};
+use skein_node::memory::{GROUP_BYTES, PAGE_BYTES, PageAt, Survey};
 use skein_node::{MemoryRoot, MemoryStatus};
 use skein_sandbox::Written;
 
@@ -12,6 +12,9 @@ use super::compare::{Comparison, compare_files, compare_output, compare_pages, c
 use super::{LIMIT, Unanswered, of_all, parsed};
 use crate::admin::{AdminError, Asked};
 use crate::standstill::Answer;
+
+/// So many groups are opened at a time: the hashes of their pages are 16 MiB of an answer.
+const MAX_GROUPS: usize = 2 << 10;
 
 /// What a node tells first.
 pub struct Told {
@@ -119,7 +122,7 @@ pub fn compare<B: Below>(
         // Two mappings of a process may have a group at the same address.
         let groups: BTreeSet<PageAt> = differing.chain(groups.doubtful).collect();
         let groups: Vec<PageAt> = groups.into_iter().collect();
-        for groups in groups.chunks(MAX_LOOKED_AT) {
+        for groups in groups.chunks(MAX_GROUPS) {
             let opened = below.pages(groups)?;
             let opened: Vec<&Survey> = opened.iter().collect();
             compare_pages(&opened, &common, PAGE_BYTES, &mut found);
