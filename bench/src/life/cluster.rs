@@ -129,7 +129,8 @@ impl Cluster {
                 || status.code() == Some(REMOVED)
                 || status.signal() == Some(Signal::SIGKILL as i32);
             if !was_meant {
-                state.ended = Some(Failure(format!("node {} ended by itself: {status}", ended.id)));
+                let (id, said) = (ended.id, state.nodes.said(ended.id));
+                state.ended = Some(Failure(format!("node {id} ended by itself, {status}: {said}")));
             }
         }
         Ok(())

@@ -131,6 +131,13 @@ impl Nodes {
         self.dir.join(format!("node-{id}.log"))
     }
 
+    /// The last line that it has printed.
+    #[must_use]
+    pub fn said(&self, id: u64) -> String {
+        let said = fs::read_to_string(self.file("said", id)).unwrap_or_default();
+        said.lines().last().unwrap_or("it has said nothing").to_owned()
+    }
+
     /// Installs another Skein on its host, for the next start.
     ///
     /// # Errors
