@@ -204,7 +204,7 @@ impl<'a> Files<'a> {
             }
             (new, any) = missing(&self);
         }
-        unread.iter().for_each(|directory| drop(directories.remove(directory)));
+        directories.retain(|directory| !unread.contains(directory));
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
         Ok((self.found, Nowhere { files, directories }))

@@ -4,7 +4,7 @@ use crate::environment::ImageFile;
 use skein_model::{LogIndex, ReplicaId};
 use std::time::Duration;
 
-/// Parts on their way at a time.
+/// Parts on their way at a time, at most: at first one, and where others were there already, as those behind it may be there, too.
 const AHEAD: u64 = 4;
 /// What does not come within this time is asked for again: messages may be lost.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -28,6 +28,8 @@ pub struct Fetch {
     come: u64,
     /// and is stored.
     stored: u64,
+    /// Parts on their way at a time now.
+    ahead: u64,
     /// When something came last.
     heard: Duration,
     /// When something was asked for last.
@@ -57,6 +59,7 @@ impl Fetch {
             asked,
             come,
             stored,
+            ahead: 1,
             heard: now,
             asked_at: now,
             rate,
@@ -68,7 +71,9 @@ impl Fetch {
     pub fn is_stored(&mut self, bytes: u64, now: Duration) {
         if self.begun.is_none() || bytes > self.come {
             self.begun = Some(bytes);
-            (self.asked, self.come, self.since) = (bytes, bytes, now);
+            (self.asked, self.come, self.since, self.ahead) = (bytes, bytes, now, 1);
+        } else {
+            self.ahead = AHEAD.min(2 * self.ahead);
         }
         self.stored = self.stored.max(bytes);
         self.heard = now;
@@ -99,7 +104,7 @@ impl Fetch {
         let allowed = u128::from(self.rate) * now.saturating_sub(self.since).as_millis() / 1000;
         let sent = u128::from(self.asked - begun);
         let ahead = self.asked - self.stored;
-        if self.asked >= self.file.bytes || ahead >= AHEAD * self.part || sent > allowed {
+        if self.asked >= self.file.bytes || ahead >= self.ahead * self.part || sent > allowed {
             return None;
         }
         let from = self.asked;
@@ -150,8 +155,10 @@ mod tests {
         let mut f = fetch(10 * PART_BYTES + 5, u64::MAX);
         assert_eq!(f.ask(SECOND), None, "what is there is not known yet");
         f.is_stored(2 * PART_BYTES, SECOND);
-        let asked: Vec<_> = std::iter::from_fn(|| f.ask(2 * SECOND)).collect();
-        assert_eq!(asked, [2, 3, 4, 5].map(|n| n * PART_BYTES));
+        let asked = |f: &mut Fetch| {
+            std::iter::from_fn(|| f.ask(2 * SECOND)).map(|at| at / PART_BYTES).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&mut f), [2]);
         assert!(!f.takes(3 * PART_BYTES, PART_BYTES, SECOND), "not in order");
         assert!(
             !f.takes(2 * PART_BYTES, PART_BYTES + 1, SECOND) && !f.takes(2 * PART_BYTES, 0, SECOND)
@@ -160,19 +167,27 @@ mod tests {
         assert!(!f.takes(2 * PART_BYTES, PART_BYTES, SECOND), "it has come");
         assert_eq!(f.ask(2 * SECOND), None, "it is not stored yet");
         f.is_stored(3 * PART_BYTES, SECOND);
-        assert_eq!((f.ask(2 * SECOND), f.ask(2 * SECOND)), (Some(6 * PART_BYTES), None));
+        assert_eq!(asked(&mut f), [3, 4]);
         assert_eq!(f.percent(), 29);
+        for (n, next) in [(3, vec![5, 6, 7]), (4, vec![8])] {
+            assert!(f.takes(n * PART_BYTES, PART_BYTES, SECOND));
+            f.is_stored((n + 1) * PART_BYTES, SECOND);
+            assert_eq!(asked(&mut f), next);
+        }
+        // What comes now is there already, with what follows.
+        f.is_stored(9 * PART_BYTES, SECOND);
+        assert_eq!(asked(&mut f), [9]);
     }
 
     #[test]
     fn the_last_part_is_short_and_nothing_is_asked_for_behind_it() {
         let mut f = fetch(PART_BYTES + 5, u64::MAX);
         f.is_stored(0, SECOND);
-        assert_eq!(
-            [f.ask(SECOND * 2), f.ask(SECOND * 2), f.ask(SECOND * 2)],
-            [Some(0), Some(PART_BYTES), None]
-        );
-        assert!(f.takes(0, PART_BYTES, SECOND) && !f.takes(PART_BYTES, 6, SECOND));
+        assert_eq!([f.ask(SECOND * 2), f.ask(SECOND * 2)], [Some(0), None]);
+        assert!(f.takes(0, PART_BYTES, SECOND));
+        f.is_stored(PART_BYTES, SECOND);
+        assert_eq!([f.ask(SECOND * 2), f.ask(SECOND * 2)], [Some(PART_BYTES), None]);
+        assert!(!f.takes(PART_BYTES, 6, SECOND));
         assert!(f.takes(PART_BYTES, 5, SECOND));
     }
 
@@ -184,9 +199,11 @@ mod tests {
         assert!(!f.is_over(4 * SECOND) && f.is_over(5 * SECOND));
         assert_eq!(f.ask(SECOND / 2), Some(0), "again");
         assert!(f.takes(0, PART_BYTES, SECOND / 2));
+        f.is_stored(PART_BYTES, SECOND / 2);
         assert_eq!((f.ask(SECOND), f.ask(SECOND)), (Some(PART_BYTES), None));
+        assert!(f.takes(PART_BYTES, PART_BYTES, SECOND));
         assert!(!f.is_over(60 * SECOND), "the disk is slow, not the peer");
-        f.is_stored(PART_BYTES, 60 * SECOND);
+        f.is_stored(2 * PART_BYTES, 60 * SECOND);
         assert!(!f.is_over(64 * SECOND) && f.is_over(65 * SECOND));
     }
 
