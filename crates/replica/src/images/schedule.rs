@@ -158,6 +158,14 @@ impl Schedule {
         self.not_before
     }
 
+    /// Whether a log of so many entries, with so many images to be kept, is so long that the next image may begin at once.
+    #[must_use]
+    pub fn is_full(&self, entries: u64, keep: u64, now: Duration) -> bool {
+        let CheckpointConfig { enabled, log_entries, .. } = self.config;
+        // As long as an image is late it has one interval more.
+        enabled && self.may_begin(now) && entries >= log_entries.saturating_mul(keep + 1)
+    }
+
     /// Whether a log of so many entries is longer than so many times what is configured between two images.
     #[must_use]
     pub const fn is_exceeded(&self, entries: u64, times: u64) -> bool {
@@ -236,6 +244,16 @@ mod tests {
         let off = Schedule::new(off, LogIndex(0));
         assert!(!off.is_due(LogIndex(9999), After::Nobody, 1000 * SECOND));
         assert_eq!(off.wake(After::Nobody), None);
+    }
+
+    #[test]
+    fn a_long_log_that_forgets_nothing_needs_an_image_at_once() {
+        let mut s = schedule();
+        assert!(!s.is_full(149, 2, SECOND) && s.is_full(150, 2, SECOND));
+        s.came(LogIndex(20), SECOND, 10 * SECOND);
+        assert!(!s.is_full(150, 2, 29 * SECOND) && s.is_full(150, 2, 30 * SECOND));
+        let off = CheckpointConfig { enabled: false, ..schedule().config };
+        assert!(!Schedule::new(off, LogIndex(0)).is_full(150, 2, SECOND));
     }
 
     #[test]

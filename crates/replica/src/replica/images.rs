@@ -296,7 +296,9 @@ impl<E: Environment> Replica<E> {
         }
         let (executed, after) = (self.survived(), self.image_after());
         let is_due = |after| self.images.schedule.is_due(executed, after, self.now);
-        let (due, of_others) = (is_due(after), is_due(After::Nobody));
+        let lacks = self.lacks_an_image(executed);
+        let due = is_due(after) || lacks && after != After::Others;
+        let of_others = is_due(After::Nobody) || lacks;
         let in_turn = due && after == After::Nobody;
         if !in_turn {
             self.images.turn.is_over();
@@ -309,6 +311,15 @@ impl<E: Environment> Replica<E> {
         } else if after == After::Others && of_others {
             self.fetch(LogIndex(1), false);
         }
+    }
+
+    /// Whether the log is longer than it ever is with as many images as there are to be, and forgets nothing for want of one: a new replica has got another one's whole log.
+    fn lacks_an_image(&self, executed: LogIndex) -> bool {
+        let entries = executed.next().0.saturating_sub(self.consensus.first_index().0);
+        let Images { kept, keep, schedule, .. } = &self.images;
+        kept.last().is_some_and(|newest| newest.index() < executed)
+            && kept.len() < *keep
+            && schedule.is_full(entries, *keep as u64, self.now)
     }
 
     /// Whom this replica lets take an image first.
