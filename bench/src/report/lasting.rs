@@ -154,8 +154,7 @@ fn text(growth: &Growth) -> String {
     format!(
         "## Goals of images, restarts and idle clusters\n\n{}\n\
          Of each row the point that is furthest from its goal, or nearest to it; [all points, and how they are measured](../bench/reports/growth.md). An image may cost 5 ms, and 1 ms for each 1,000\n\
-         pages that changed (those of the values; with the file, twice as many; of PostgreSQL those that were copied), a restore 100 ms, and the time for its memory at 1 GB/s. A lone leader's first image is by a fork of all its memory, and stands\n\
-         for longer: [decision 38](decisions/0038-images-by-fork.md). What clients and a follower pay for images differs by some percent from run to run.\n\n",
+         pages that changed (those of the values; with the file, twice as many; of PostgreSQL those that were copied), a restore 100 ms, and the time for its memory at 1 GB/s. What clients and a follower pay for images differs by some percent from run to run.\n\n",
         table(&rows)
     )
 }
