@@ -58,8 +58,12 @@ pub struct Schedule {
     newest: LogIndex,
     /// When it came.
     since: Duration,
-    /// Bytes of entries committed since.
+    /// Bytes of entries committed since,
     bytes: u64,
+    /// of those that came before it and are in the log,
+    before: u64,
+    /// and of those among them that came behind the image before it.
+    between: u64,
     /// Not before.
     not_before: Duration,
     /// Failures in a row.
@@ -73,7 +77,9 @@ impl Schedule {
     #[must_use]
     pub const fn new(config: CheckpointConfig, newest: LogIndex) -> Self {
         let (since, not_before) = (Duration::ZERO, Duration::ZERO);
-        Self { config, newest, since, bytes: 0, not_before, failures: 0, hurries: false }
+        let (bytes, before, between) = (0, 0, 0);
+        let (failures, hurries) = (0, false);
+        Self { config, newest, since, bytes, before, between, not_before, failures, hurries }
     }
 
     /// Entries of so many bytes were committed.
@@ -84,10 +90,17 @@ impl Schedule {
     /// There is a new image; it took this long.
     pub fn came(&mut self, index: LogIndex, took: Duration, now: Duration) {
         if index > self.newest {
-            (self.newest, self.since, self.bytes, self.hurries) = (index, now, 0, false);
+            (self.newest, self.since, self.hurries) = (index, now, false);
+            self.before += self.bytes;
+            (self.between, self.bytes) = (self.bytes, 0);
         }
         self.failures = 0;
         self.not_before = now + SHARE * took;
+    }
+
+    /// The log begins behind the image before the newest one now, or later.
+    pub const fn forgot(&mut self) {
+        self.before = self.between;
     }
 
     /// The newest image is this one now, because others were removed; 0 for none.
@@ -161,9 +174,12 @@ impl Schedule {
     /// Whether a log of so many entries, with so many images to be kept, is so long that the next image may begin at once.
     #[must_use]
     pub fn is_full(&self, entries: u64, keep: u64, now: Duration) -> bool {
-        let CheckpointConfig { enabled, log_entries, .. } = self.config;
+        let CheckpointConfig { enabled, log_bytes, log_entries, .. } = self.config;
         // As long as an image is late it has one interval more.
-        enabled && self.may_begin(now) && entries >= log_entries.saturating_mul(keep + 1)
+        let times = keep + 1;
+        let is_long = entries >= log_entries.saturating_mul(times)
+            || self.before + self.bytes >= log_bytes.saturating_mul(times);
+        enabled && self.may_begin(now) && is_long
     }
 
     /// Whether a log of so many entries is longer than so many times what is configured between two images.
@@ -252,6 +268,20 @@ mod tests {
         assert!(!s.is_full(149, 2, SECOND) && s.is_full(150, 2, SECOND));
         s.came(LogIndex(20), SECOND, 10 * SECOND);
         assert!(!s.is_full(150, 2, 29 * SECOND) && s.is_full(150, 2, 30 * SECOND));
+        // By bytes: of 2,000 behind an image, and 1,000 since.
+        let is_full = |s: &Schedule| s.is_full(1, 2, 40 * SECOND);
+        s.committed(2000);
+        s.came(LogIndex(30), Duration::ZERO, 40 * SECOND);
+        s.committed(999);
+        assert!(!is_full(&s));
+        s.committed(1);
+        assert!(is_full(&s));
+        s.came(LogIndex(40), Duration::ZERO, 40 * SECOND);
+        s.forgot();
+        s.committed(1999);
+        assert!(!is_full(&s));
+        s.committed(1);
+        assert!(is_full(&s));
         let off = CheckpointConfig { enabled: false, ..schedule().config };
         assert!(!Schedule::new(off, LogIndex(0)).is_full(150, 2, SECOND));
     }

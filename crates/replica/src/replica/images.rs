@@ -573,6 +573,7 @@ impl<E: Environment> Replica<E> {
             && let Some(base) = self.consensus.compact(oldest.index(), 0)
         {
             tracing::info!(event = "log_forgot", index = base.index.0);
+            self.images.schedule.forgot();
             self.env.forgot(base.index);
         }
     }
@@ -712,6 +713,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn log_was_reset(&mut self, index: LogIndex) {
         tracing::info!(event = "log_reset", index = index.0);
         self.images.need = None;
+        self.images.schedule.forgot();
         self.upgrades.continue_behind(&self.images.kept, index);
         // What ended before is the past, but an end on whose files the next edition begins.
         self.ends_before(if self.images.has_ended_at(index) { index } else { index.next() });
