@@ -56,11 +56,20 @@ impl<'a> Files<'a> {
             wanted.insert(file.file, file.is_hosts);
             marked.extend(file.mark.map(|mark| (mark, file.file)));
         }
+        Self { marked, ..Self::of(root, wanted, nowhere, deadline) }
+    }
+
+    fn of(
+        root: BorrowedFd<'a>,
+        wanted: HashMap<FileId, bool>,
+        nowhere: Nowhere,
+        deadline: Instant,
+    ) -> Self {
         Self {
             root,
             deadline,
             wanted,
-            marked,
+            marked: HashMap::new(),
             found: BTreeMap::new(),
             seen: HashSet::new(),
             directories: BTreeSet::new(),
@@ -241,18 +250,9 @@ mod tests {
     /// What is found of these of the host's files, where the server may know these paths, and some were sought before.
     fn find(root: &Path, wanted: &[FileId], paths: &[&str], nowhere: Nowhere) -> Found {
         let opened = fs::File::open(root).unwrap();
-        let mut files = Files {
-            root: opened.as_fd(),
-            deadline: Instant::now() + Duration::from_secs(60),
-            wanted: wanted.iter().map(|file| (*file, true)).collect(),
-            marked: HashMap::new(),
-            found: BTreeMap::new(),
-            seen: HashSet::new(),
-            directories: BTreeSet::new(),
-            plain: HashSet::new(),
-            in_use: false,
-            nowhere,
-        };
+        let wanted = wanted.iter().map(|file| (*file, true)).collect();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut files = Files::of(opened.as_fd(), wanted, nowhere, deadline);
         paths.iter().for_each(|path| files.note(path.as_bytes()).unwrap());
         files.finish().unwrap()
     }
