@@ -13,8 +13,10 @@ pub struct Taking {
     pub generation: u64,
     /// When it was begun,
     pub since: Duration,
-    /// when the server was told to stand,
-    pub asked: Duration,
+    /// when the server was last seen to get on with what it was given before,
+    moved: Duration,
+    /// with which entry,
+    executed: LogIndex,
     /// when it stood,
     pub stood: Option<Duration>,
     /// and how long.
@@ -39,7 +41,8 @@ impl Taking {
             after,
             generation,
             since: now,
-            asked: now,
+            moved: now,
+            executed: LogIndex(0),
             stood,
             copied,
             forked,
@@ -47,6 +50,14 @@ impl Taking {
             prepared,
             stood_before,
         }
+    }
+
+    /// The server has executed all up to this entry; answers since when it has not got on.
+    pub fn gets_on(&mut self, executed: LogIndex, now: Duration) -> Duration {
+        if executed > self.executed {
+            (self.executed, self.moved) = (executed, now);
+        }
+        self.moved
     }
 
     /// The same, when files were read for it before.
@@ -102,4 +113,19 @@ pub struct Checkpointed {
     pub how: Taken,
     /// How long it took until it was on disk, in microseconds.
     pub took_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_far_behind_has_time_as_long_as_it_gets_on() {
+        let at = Duration::from_millis;
+        let mut taking = Taking::begin(LogIndex(500), 1, at(0));
+        assert_eq!(taking.gets_on(LogIndex(100), at(1)), at(1));
+        assert_eq!(taking.gets_on(LogIndex(100), at(300)), at(1), "the same entry");
+        assert_eq!(taking.gets_on(LogIndex(101), at(400)), at(400));
+        assert_eq!(taking.gets_on(LogIndex(101), at(1000)), at(400));
+    }
 }

@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// An image that is asked for waits so long for a server that was just begun, after an upgrade, say.
 const IN_STEP_WITHIN: Duration = Duration::from_secs(5);
-/// A server that does not come to stand within this time goes on,
+/// A server that is to stand first executes what it was given. One that executes no entry of that within this time goes on,
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
 const READ_WITHIN: Duration = Duration::from_secs(60);
@@ -389,6 +389,7 @@ impl<E: Environment> Replica<E> {
 
     /// Reads the server when it stands, or lets it go on.
     fn tend_taking(&mut self) {
+        let executed = self.survived();
         let Some(taking) = &mut self.images.taking else { return };
         if let Some(stood) = taking.stood {
             if taking.copied.is_none() && self.now >= stood + READ_WITHIN {
@@ -397,7 +398,7 @@ impl<E: Environment> Replica<E> {
             }
             return;
         }
-        if self.now >= taking.asked + STANDS_WITHIN {
+        if self.now >= taking.gets_on(executed, self.now) + STANDS_WITHIN {
             let ms = STANDS_WITHIN.as_millis();
             return self.not_taken(format!(
                 "its server executes a request for {ms} ms and more; try again"
