@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The most processes; the runtime allows a server fewer.
@@ -17,6 +17,8 @@ const COMMAND_CHARS: usize = 200;
 
 /// How often a process is looked for that is not there yet.
 const TRIES: usize = 3;
+/// How often all are looked for at most while some of them end.
+const TRIES_OF_ALL: usize = 100;
 
 /// Numbers of stand-ins ([`crate::stand_ins`]): the largest of the kernel's.
 const NUMBERS: u32 = 8192;
@@ -174,9 +176,26 @@ fn children_of(parent: u32) -> Result<Vec<(u32, Status)>> {
     })
 }
 
-/// The children of a process, of all its threads. What ended meanwhile is not the server's, which stands still.
+/// The children of a process, of all its threads.
 fn children(parent: u32) -> Vec<(u32, Status)> {
-    statuses(child_pids(parent).into_iter())
+    lists(parent).flat_map(|list| listed(&list)).collect()
+}
+
+/// The children in a list of the kernel's.
+///
+/// What ends meanwhile is not the server's, which stands still: a copy for the image before, or a process that is over for the server and not yet for the kernel. But where the child that it
+/// named last is gone by then, the kernel goes on by counting, and leaves out another one.
+fn listed(list: &Path) -> Vec<(u32, Status)> {
+    let mut tries = 0;
+    loop {
+        let pids = pids_in(list);
+        let named = pids.len();
+        let found = statuses(pids.into_iter());
+        tries += 1;
+        if found.len() == named || tries == TRIES_OF_ALL {
+            return found;
+        }
+    }
 }
 
 fn statuses(pids: impl Iterator<Item = u32>) -> Vec<(u32, Status)> {
@@ -184,14 +203,18 @@ fn statuses(pids: impl Iterator<Item = u32>) -> Vec<(u32, Status)> {
 }
 
 fn child_pids(parent: u32) -> Vec<u32> {
+    lists(parent).flat_map(|list| pids_in(&list)).collect()
+}
+
+/// The kernel's lists of the children of a process, one for each of its threads.
+fn lists(parent: u32) -> impl Iterator<Item = PathBuf> {
     let threads = fs::read_dir(format!("/proc/{parent}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| proc::text(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
-        })
-        .collect()
+    threads.into_iter().flatten().flatten().map(|thread| thread.path().join("children"))
+}
+
+fn pids_in(list: &Path) -> Vec<u32> {
+    let pids = proc::text(list).unwrap_or_default();
+    pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// All processes by their parents, for a kernel that does not list children.
@@ -263,6 +286,31 @@ mod tests {
         assert_eq!((zombie.pid, zombie.has_memory), (7, false));
         assert_eq!(parse("Name:\tx\nPid:\tx\nPPid:\tx\n"), None);
         assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn who_ends_hides_nobody_else() {
+        const ROUNDS: usize = 200;
+        let list = Path::new("/proc/thread-self/children");
+        if !lists_children() {
+            // This kernel is asked otherwise.
+            return;
+        }
+        let run = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        for _ in 0..ROUNDS {
+            // Listed in the order of their births.
+            let (mut ends, mut stays) = (run(), run());
+            ends.kill().unwrap();
+            let reaped = std::thread::spawn(move || ends.wait().unwrap());
+            let mut found = true;
+            while found && !reaped.is_finished() {
+                found = listed(list).iter().any(|(pid, _)| *pid == stays.id());
+            }
+            reaped.join().unwrap();
+            stays.kill().unwrap();
+            stays.wait().unwrap();
+            assert!(found);
+        }
     }
 
     #[test]
