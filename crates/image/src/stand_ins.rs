@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server whose processes have not forked within this time stands for its image.
+/// A server of whose processes none has forked within this time stands for its image.
 const FORK_WITHIN: Duration = Duration::from_millis(500);
 /// How often is looked whether they have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -104,7 +104,7 @@ impl<'a> StandIns<'a> {
     /// # Errors
     /// Why they are not; then no process forks any more.
     pub(crate) fn await_made(&mut self, deadline: Instant) -> std::result::Result<(), String> {
-        let [made, failed] = self.settle();
+        let [made, failed] = self.settle(deadline);
         let all = made == self.count();
         self.await_sleep(deadline).map_err(|error| error.to_string())?;
         self.return_numbers()
@@ -125,13 +125,17 @@ impl<'a> StandIns<'a> {
     }
 
     /// Waits until each process has forked, or has failed to: so many. None begins to from then on.
-    fn settle(&self) -> [u32; 2] {
+    fn settle(&self, deadline: Instant) -> [u32; 2] {
         let words = &self.header.get().stand_ins;
-        let until = Instant::now() + FORK_WITHIN;
+        let (mut seen, mut until) = (0, Instant::now() + FORK_WITHIN);
         let counts = loop {
             let made = words.made.load(Ordering::Acquire);
             let failed = words.failed.load(Ordering::Acquire);
-            if made.saturating_add(failed) >= self.count() || Instant::now() >= until {
+            let (done, now) = (made.saturating_add(failed), Instant::now());
+            if done > seen {
+                (seen, until) = (done, now + FORK_WITHIN);
+            }
+            if done >= self.count() || now >= until.min(deadline) {
                 break [made, failed];
             }
             if !wait(&words.made, made, WAKE_EVERY) {
@@ -165,7 +169,7 @@ impl Drop for StandIns<'_> {
     fn drop(&mut self) {
         let words = &self.header.get().stand_ins;
         if self.borrows {
-            self.settle();
+            self.settle(Instant::now() + FORK_WITHIN);
             // Whoever does not is ending.
             let _ = self.await_sleep(Instant::now() + FORK_WITHIN);
         }

@@ -31,8 +31,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The longest time to copy a server that stands.
+/// The longest time to copy a server that stands,
 const COPIES: Duration = Duration::from_secs(20);
+/// and to read the copies of its processes when it has gone on: nobody waits for that, and it has little of a busy host's processors.
+const READS_COPIES: Duration = Duration::from_secs(600);
 /// The longest time to seek the host's files that a server knows, before it stands for its first image.
 const SEEKS: Duration = Duration::from_millis(500);
 /// The entry of what is there before the first one.
@@ -494,7 +496,7 @@ fn copy<'b>(
         }
         let (layer, contents) = packed.expect("files are packed while the server stands");
         let forked = standing.is_forked();
-        let deadline = if forked { Instant::now() + COPIES } else { deadline };
+        let deadline = if forked { Instant::now() + READS_COPIES } else { deadline };
         let taken = standing.finish(deadline, || copied(forked));
         let Taken { copied: memory, figures, places, .. } = taken.map_err(|e| e.to_string())?;
         Ok(Standing { memory, figures, places, layer, contents })
