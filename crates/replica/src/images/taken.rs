@@ -52,9 +52,9 @@ impl Taking {
         }
     }
 
-    /// The server has executed all up to this entry; answers since when it has not got on.
-    pub fn gets_on(&mut self, executed: LogIndex, now: Duration) -> Duration {
-        if executed > self.executed {
+    /// The server has executed all up to this entry; answers since when it has not got on. What it `awaits` are the other replicas, or a disk: what it executes ahead is not seen before.
+    pub fn gets_on(&mut self, executed: LogIndex, awaits: bool, now: Duration) -> Duration {
+        if executed > self.executed || awaits {
             (self.executed, self.moved) = (executed, now);
         }
         self.moved
@@ -123,9 +123,13 @@ mod tests {
     fn a_server_that_is_far_behind_has_time_as_long_as_it_gets_on() {
         let at = Duration::from_millis;
         let mut taking = Taking::begin(LogIndex(500), 1, at(0));
-        assert_eq!(taking.gets_on(LogIndex(100), at(1)), at(1));
-        assert_eq!(taking.gets_on(LogIndex(100), at(300)), at(1), "the same entry");
-        assert_eq!(taking.gets_on(LogIndex(101), at(400)), at(400));
-        assert_eq!(taking.gets_on(LogIndex(101), at(1000)), at(400));
+        let mut gets_on =
+            |executed, awaits, now| taking.gets_on(LogIndex(executed), awaits, at(now));
+        assert_eq!(gets_on(100, false, 1), at(1));
+        assert_eq!(gets_on(100, false, 300), at(1), "the same entry");
+        assert_eq!(gets_on(101, false, 400), at(400));
+        assert_eq!(gets_on(101, false, 1000), at(400));
+        assert_eq!(gets_on(101, true, 1100), at(1100), "a commit is awaited");
+        assert_eq!(gets_on(101, false, 1200), at(1100));
     }
 }

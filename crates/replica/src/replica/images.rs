@@ -398,7 +398,8 @@ impl<E: Environment> Replica<E> {
             }
             return;
         }
-        if self.now >= taking.gets_on(executed, self.now) + STANDS_WITHIN {
+        let awaits = taking.after > self.handed;
+        if self.now >= taking.gets_on(executed, awaits, self.now) + STANDS_WITHIN {
             let ms = STANDS_WITHIN.as_millis();
             return self.not_taken(format!(
                 "its server executes a request for {ms} ms and more; try again"
