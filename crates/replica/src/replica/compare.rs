@@ -89,8 +89,10 @@ impl<E: Environment> Replica<E> {
         };
         match (kind, u64_at(0), u64_at(8)) {
             (ASK_DIGEST, Some(index), None) => {
-                if self.compare.asked.len() < MAX_PENDING {
-                    self.compare.asked.push_back((peer, LogIndex(index)));
+                let question = (peer, LogIndex(index));
+                let asked = &mut self.compare.asked;
+                if asked.len() < MAX_PENDING && !asked.contains(&question) {
+                    asked.push_back(question);
                 }
             }
             (DIGEST, Some(index), Some(digest)) => {
@@ -245,7 +247,7 @@ impl<E: Environment> Replica<E> {
             self.compare.asked.clear();
             return Ok(());
         }
-        let Some(server) = self.slot.link() else {
+        let Some(server) = self.slot.link_mut() else {
             // Nothing is known here that others may ask about.
             self.compare.asked.clear();
             return Ok(());
@@ -253,7 +255,7 @@ impl<E: Environment> Replica<E> {
         let latest = server.digest.latest();
         for _ in 0..self.compare.asked.len() {
             let Some((peer, index)) = self.compare.asked.pop_front() else { break };
-            if let Some(digest) = server.digest.at(index) {
+            if let Some(digest) = server.digest.tell(index) {
                 self.compare.dispute.answers(index);
                 let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
                 self.env.send(peer, DIGEST, &bytes);
@@ -263,7 +265,12 @@ impl<E: Environment> Replica<E> {
         }
         if self.serves() {
             if let Some(index) = self.rounds.begin(self.own, latest, self.now) {
+                if let Some(server) = self.slot.link_mut() {
+                    server.digest.tell(index);
+                }
                 self.compare.dispute.answers(index);
+                self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
+            } else if let Some(index) = self.rounds.ask_again(self.now) {
                 self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
             }
             if let Some(answers) = self.rounds.end(self.servers(), self.now) {

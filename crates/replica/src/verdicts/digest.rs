@@ -11,6 +11,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The number of entries whose digests are remembered: 4096.
 const REMEMBERED: usize = 4096;
+/// Of so many more that were told others: an answer may come to be judged when many entries have followed.
+const TOLD: usize = 64;
 
 /// The most connections with a digest: 65,536. One more resets all, on all replicas at the same point.
 const MAX_CONNECTIONS: usize = 1 << 16;
@@ -22,6 +24,8 @@ pub struct OutputDigest {
     /// The entry whose consequences are being hashed.
     open: Option<LogIndex>,
     history: VecDeque<(LogIndex, u64)>,
+    /// Those that were told others.
+    told: VecDeque<(LogIndex, u64)>,
     conns: ConnMap<u64>,
     corrupt_at: Option<LogIndex>,
 }
@@ -102,8 +106,22 @@ impl OutputDigest {
     /// The digest at an entry, if it is known and not forgotten.
     #[must_use]
     pub fn at(&self, index: LogIndex) -> Option<u64> {
-        let found = self.history.binary_search_by_key(&index, |(i, _)| *i).ok()?;
-        Some(self.history[found].1)
+        if let Ok(found) = self.history.binary_search_by_key(&index, |(i, _)| *i) {
+            return Some(self.history[found].1);
+        }
+        self.told.iter().find(|(told, _)| *told == index).map(|(_, value)| *value)
+    }
+
+    /// The digest at an entry is told others: it is not forgotten before they are all compared.
+    pub fn tell(&mut self, index: LogIndex) -> Option<u64> {
+        let value = self.at(index)?;
+        if self.told.iter().all(|(told, _)| *told != index) {
+            if self.told.len() == TOLD {
+                self.told.pop_front();
+            }
+            self.told.push_back((index, value));
+        }
+        Some(value)
     }
 
     /// The newest entry whose digest is known, with it.
@@ -151,6 +169,24 @@ mod tests {
         let at2 = d.at(LogIndex(2)).unwrap();
         add(&mut d, mark(5));
         assert_eq!((d.latest(), d.at(LogIndex(5))), (Some((LogIndex(2), at2)), None));
+    }
+
+    #[test]
+    fn what_others_were_told_is_known_when_it_is_judged() {
+        let mut d = OutputDigest::default();
+        let pass = |d: &mut OutputDigest, from: u64, to: u64| {
+            (from..to).for_each(|index| add(d, mark(index)));
+        };
+        pass(&mut d, 1, 10);
+        let five = d.tell(LogIndex(5));
+        assert!(five.is_some() && d.tell(LogIndex(5)) == five && d.tell(LogIndex(10)).is_none());
+        let others = REMEMBERED as u64 + 20;
+        pass(&mut d, 10, others);
+        assert_eq!((d.at(LogIndex(5)), d.at(LogIndex(6))), (five, None));
+        for index in others - 2 - TOLD as u64..others - 2 {
+            assert!(d.tell(LogIndex(index)).is_some());
+        }
+        assert_eq!(d.at(LogIndex(5)), None, "not for ever");
     }
 
     #[test]

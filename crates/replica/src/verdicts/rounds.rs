@@ -12,8 +12,10 @@ use std::time::Duration;
 const ROUND_ENTRIES: u64 = 256;
 /// A round begins at the latest this long after the last output.
 const ROUND_AFTER: Duration = Duration::from_millis(500);
-/// A round ends at the latest after this long, with the answers it has.
+/// A round ends at the latest after this long, with the answers it has,
 const ROUND_LASTS: Duration = Duration::from_secs(1);
+/// and without any after this long: all followers' servers may be behind.
+const ROUND_WAITS: Duration = Duration::from_secs(10);
 
 /// A replica's answer: its digest at the round's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,8 @@ pub fn judge(
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     open: Option<(LogIndex, Duration, Vec<Answer>)>,
+    /// When the others were asked last.
+    asked: Duration,
     last: LogIndex,
     last_output: Duration,
 }
@@ -124,9 +128,19 @@ impl Rounds {
         if !many && now.saturating_sub(self.last_output) < ROUND_AFTER {
             return None;
         }
-        self.last = index;
+        (self.last, self.asked) = (index, now);
         self.open = Some((index, now, vec![Answer { replica: own, index, digest }]));
         Some(index)
+    }
+
+    /// Nobody has answered for a while: the entry to ask about once more, as a question may have been lost.
+    pub fn ask_again(&mut self, now: Duration) -> Option<LogIndex> {
+        let (index, _, answers) = self.open.as_ref()?;
+        if answers.len() > 1 || now < self.asked + ROUND_LASTS {
+            return None;
+        }
+        self.asked = now;
+        Some(*index)
     }
 
     /// A replica answered.
@@ -142,7 +156,7 @@ impl Rounds {
     /// Ends the round when all have answered, or after enough time with at least one answer: the record for the log.
     pub fn end(&mut self, replicas: usize, now: Duration) -> Option<Vec<Answer>> {
         let (_, since, answers) = self.open.as_ref()?;
-        let late = now.saturating_sub(*since) >= ROUND_LASTS;
+        let late = now >= ends_at(*since, answers);
         if answers.len() < replicas && !late {
             return None;
         }
@@ -154,10 +168,18 @@ impl Rounds {
     #[must_use]
     pub fn wake(&self, latest: Option<LogIndex>) -> Option<Duration> {
         match &self.open {
-            Some((_, since, _)) => Some(*since + ROUND_LASTS),
+            Some((_, since, answers)) => {
+                let ends = ends_at(*since, answers);
+                Some(if answers.len() > 1 { ends } else { ends.min(self.asked + ROUND_LASTS) })
+            }
             None => latest.filter(|i| *i > self.last).map(|_| self.last_output + ROUND_AFTER),
         }
     }
+}
+
+/// When a round ends with these answers, the leader's among them.
+fn ends_at(since: Duration, answers: &[Answer]) -> Duration {
+    since + if answers.len() > 1 { ROUND_LASTS } else { ROUND_WAITS }
 }
 
 #[cfg(test)]
@@ -253,7 +275,23 @@ mod tests {
             Some(LogIndex(261)),
             "busy: no waiting"
         );
-        assert_eq!(rounds.end(3, ms(1550)), None, "nobody answered: nothing to compare");
+        assert_eq!(rounds.wake(Some(LogIndex(261))), Some(ms(1550)));
+        assert_eq!(rounds.end(3, ms(1550)), None);
+        assert_eq!(rounds.ask_again(ms(1549)), None);
+        assert_eq!(rounds.ask_again(ms(1550)), Some(LogIndex(261)));
+        assert_eq!(rounds.wake(Some(LogIndex(261))), Some(ms(2550)));
+        assert_eq!(rounds.end(3, ms(10_550)), None, "nobody answered: nothing to compare");
         assert_eq!(rounds.wake(Some(LogIndex(261))), None);
+    }
+
+    #[test]
+    fn a_round_waits_for_servers_that_are_all_behind() {
+        let s = Duration::from_secs;
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.begin(ReplicaId(1), Some((LogIndex(9), 1)), s(1)), Some(LogIndex(9)));
+        assert_eq!(rounds.end(3, s(4)), None);
+        rounds.answer(Answer { replica: ReplicaId(3), index: LogIndex(9), digest: 1 });
+        assert_eq!(rounds.ask_again(s(4)), None);
+        assert_eq!(rounds.end(3, s(4)).map(|answers| answers.len()), Some(2));
     }
 }
