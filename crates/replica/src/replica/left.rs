@@ -104,6 +104,11 @@ impl<E: Environment> Replica<E> {
         }
     }
 
+    /// Whether what its server has left is on its way to the disk, or waits for an image that is: the next edition begins on it, and no other server before that.
+    pub(super) fn leaves_files(&self) -> bool {
+        self.upgrades.ended.is_some() && self.images.taking.is_some()
+    }
+
     /// Whether its server has ended there for an upgrade, and the next one has not begun.
     pub(super) fn awaits_edition(&self, index: LogIndex) -> bool {
         self.upgrades.ended.as_ref().is_some_and(|ended| ended.end.0 == index)

@@ -344,6 +344,7 @@ impl<E: Environment> Replica<E> {
                 }
                 if self.slot.is_due(self.now)
                     && self.ending.is_none()
+                    && !self.leaves_files()
                     && let Some(source) = self.source()
                 {
                     match self.slot.take_next() {
