@@ -112,7 +112,7 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
     let layer = layer.map(|layer| Arc::new(layer.shown_by(root)));
     let isolation = spec.isolation;
     // Without a pid namespace the numbers are the host's.
-    let spare = layer.is_some().then(|| Arc::new(SpareNumbers(spare)));
+    let spare = layer.is_some().then(|| Arc::new(SpareNumbers::new(spare)));
     let (socket, exit) = (ours, None);
     Ok(ServerProcess { init, init_pid, server, pid, socket, isolation, exit, layer, spare })
 }

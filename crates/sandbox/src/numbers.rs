@@ -8,6 +8,8 @@
 use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno as NixErrno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,24 +20,37 @@ use super::sys::{Errno, check, check_int};
 
 /// The kernel's file while the host's /proc is not hidden yet; later it is below a read-only mount.
 const LAST: &CStr = c"/r/proc/sys/kernel/ns_last_pid";
-/// The node's question: for numbers from this one on; 0: they are not needed any more.
-const QUESTION_BYTES: usize = 4;
-/// The answer: an errno, and the server's last number.
-const ANSWER_BYTES: usize = 8;
+/// The node's question: for numbers from this one on; 0: they are not needed any more. And the question's own number.
+const QUESTION_BYTES: usize = 8;
+/// The answer: an errno, the server's last number, and the question's.
+const ANSWER_BYTES: usize = 12;
 /// Init answers at once; a node must not wait for one that hangs.
-const ANSWERS_MS: u16 = 1000;
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The node's end: lends numbers that the server's own processes do not have, for as long as it stands still.
 #[derive(Debug)]
-pub struct SpareNumbers(pub(super) OwnedFd);
+pub struct SpareNumbers {
+    init: OwnedFd,
+    /// So many questions were asked: an answer that came too late is not taken for that to the next one.
+    asked: AtomicU32,
+}
 
 impl SpareNumbers {
+    pub(super) const fn new(init: OwnedFd) -> Self {
+        Self { init, asked: AtomicU32::new(0) }
+    }
+
     /// From now on new processes have numbers from `first` on. Answers the last number that the server has got itself.
     ///
     /// # Errors
     /// Init does not answer, or cannot; `EBUSY`: not all processes have ended that had such numbers before.
     pub fn lend(&self, first: u32) -> io::Result<u32> {
-        self.ask(first)
+        let lent = self.ask(first);
+        if lent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            // It may lend them yet. Nobody waits for the answer.
+            let _ = self.send(0);
+        }
+        lent
     }
 
     /// The next number is again the one that it would have been.
@@ -46,26 +61,43 @@ impl SpareNumbers {
         self.ask(0).map(drop)
     }
 
+    /// Answers the question's number.
+    fn send(&self, first: u32) -> io::Result<u32> {
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut question = [0; QUESTION_BYTES];
+        question[..4].copy_from_slice(&first.to_ne_bytes());
+        question[4..].copy_from_slice(&number.to_ne_bytes());
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        send(self.init.as_raw_fd(), &question, flags)?;
+        Ok(number)
+    }
+
     fn ask(&self, first: u32) -> io::Result<u32> {
-        let socket = self.0.as_raw_fd();
-        send(socket, &first.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
-        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let (asked, until) = (self.send(first)?, Instant::now() + ANSWERS_WITHIN);
         loop {
-            match poll(&mut waiting, PollTimeout::from(ANSWERS_MS)) {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut waiting = [PollFd::new(self.init.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut waiting, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) => break,
-                Err(NixErrno::EINTR) => {}
+                Ok(_) => {}
+                Err(NixErrno::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-        }
-        let mut answer = [0; ANSWER_BYTES];
-        if recv(socket, &mut answer, MsgFlags::MSG_DONTWAIT)? != ANSWER_BYTES {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let [errno, last] = answer.as_chunks::<4>().0 else { unreachable!("two words") };
-        match i32::from_ne_bytes(*errno) {
-            0 => Ok(u32::from_ne_bytes(*last)),
-            errno => Err(io::Error::from_raw_os_error(errno)),
+            let mut answer = [0; ANSWER_BYTES];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            if recv(self.init.as_raw_fd(), &mut answer, flags)? != ANSWER_BYTES {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let [errno, last, number] = answer.as_chunks::<4>().0 else {
+                unreachable!("three words")
+            };
+            if u32::from_ne_bytes(*number) != asked {
+                continue;
+            }
+            return match i32::from_ne_bytes(*errno) {
+                0 => Ok(u32::from_ne_bytes(*last)),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            };
         }
     }
 }
@@ -139,13 +171,15 @@ impl Numbers {
         let Some(question) = hear::<QUESTION_BYTES>(self.node) else {
             return close(&mut self.node);
         };
-        let done = match u32::from_ne_bytes(question) {
+        let [first, number] = question.as_chunks::<4>().0 else { unreachable!("two words") };
+        let done = match u32::from_ne_bytes(*first) {
             0 => self.take_back(),
             first => self.lend(first),
         };
         let mut answer = [0; ANSWER_BYTES];
         answer[..4].copy_from_slice(&done.err().unwrap_or(0).to_ne_bytes());
-        answer[4..].copy_from_slice(&self.before.to_ne_bytes());
+        answer[4..8].copy_from_slice(&self.before.to_ne_bytes());
+        answer[8..].copy_from_slice(number);
         if !say(self.node, &answer) {
             close(&mut self.node);
         }
@@ -251,6 +285,7 @@ fn close(fd: &mut RawFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
     use std::os::unix::fs::FileExt;
 
     #[test]
@@ -262,6 +297,29 @@ mod tests {
         assert!(!numbers.was_spare(103) && !numbers.was_spare(7));
         assert!(numbers.was_spare(101) && numbers.was_spare(102));
         assert!(!numbers.was_spare(101), "all have ended: it is the server's own by now");
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_none_to_the_next_question() {
+        let (node, init) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .unwrap();
+        let spare = SpareNumbers::new(node);
+        let hears = || {
+            let question = hear::<QUESTION_BYTES>(init.as_raw_fd()).expect("a question");
+            question.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+        };
+        let says = |last: u32, number: u32| {
+            let words = [0, last, number].map(u32::to_ne_bytes).concat();
+            assert!(say(init.as_raw_fd(), &words));
+        };
+        assert_eq!(spare.lend(7000).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let (lend, take_back): (Vec<u32>, Vec<u32>) = (hears(), hears());
+        assert_eq!((lend[0], take_back[0]), (7000, 0), "nothing stays lent");
+        says(41, lend[1]);
+        says(42, take_back[1]);
+        says(43, take_back[1] + 1);
+        assert_eq!(spare.lend(7000).unwrap(), 43);
     }
 
     #[test]
