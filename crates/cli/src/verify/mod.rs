@@ -16,6 +16,7 @@
 //! Exit codes: 0 the same, or repaired; 1 it differs; 2 it cannot be told; 3 no such cluster.
 
 mod compare;
+mod keep;
 mod repair;
 mod report;
 mod tree;
@@ -89,12 +90,14 @@ fn at_a_standstill(nodes: &[Asked], repairs: bool) -> Outcome {
     standstill::patiently(
         || {
             let leader = if repairs { leader(nodes) } else { 0 };
-            let answers =
-                standstill::at_one_entry(nodes, |node, index| tree::first(node, index, ""));
-            let mut outcome = judged(nodes, answers);
-            if repairs && outcome.verdict == Verdict::Differ {
-                repair(nodes, &mut outcome, leader);
-            }
+            let outcome = keep::standing(nodes, || {
+                let first = |node: &Asked, index| tree::first(node, index, "");
+                let mut outcome = judged(nodes, standstill::at_one_entry(nodes, first));
+                if repairs && outcome.verdict == Verdict::Differ {
+                    repair(nodes, &mut outcome, leader);
+                }
+                outcome
+            });
             if let (Verdict::Agree | Verdict::Repaired, Some(Ok(first))) =
                 (outcome.verdict, outcome.answers.first())
             {

@@ -48,7 +48,12 @@ pub(super) async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Respo
 
 /// A server that stands goes on standing for so much longer.
 pub(super) async fn stand_on(shared: &Shared, longer: Duration) -> Result<Stood, Response> {
-    ask(&shared.mailbox, |reply| Command::StandOn(longer, reply)).await?.map_err(conflict)
+    ask(&shared.mailbox, |reply| Command::StandOn(longer, false, reply)).await?.map_err(conflict)
+}
+
+/// It does at least for so long: it may be read by another request meanwhile.
+async fn stand_at_least(shared: &Shared, longer: Duration) -> Result<Stood, Response> {
+    ask(&shared.mailbox, |reply| Command::StandOn(longer, true, reply)).await?.map_err(conflict)
 }
 
 /// The server goes on afterwards.
@@ -119,9 +124,9 @@ pub(super) async fn look(
     State(shared): State<Shared>,
     Json(question): Json<Question>,
 ) -> Result<Json<Vec<Page>>, Response> {
-    let memory = server::memory(stand_on(&shared, STANDS_ON).await?.memory);
+    let memory = server::memory(stand_at_least(&shared, STANDS_ON).await?.memory);
     let read = tokio::task::spawn_blocking(move || memory.look(&question)).await;
-    let stood = stand_on(&shared, STANDS_ON).await;
+    let stood = stand_at_least(&shared, STANDS_ON).await;
     let pages = read.map_err(failed)?.map_err(unread).map_err(conflict)?;
     stood.map(|_| Json(pages))
 }

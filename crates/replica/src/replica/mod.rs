@@ -120,8 +120,8 @@ pub enum Command {
     Hold(oneshot::Sender<Result<u64, String>>),
     /// Go on to this entry and no further; answers when the server waits there.
     StandAt(LogIndex, oneshot::Sender<Standing>),
-    /// Stand there for so much longer.
-    StandOn(Duration, oneshot::Sender<Standing>),
+    /// Stand there for so much longer; no shorter than before if it is at least so long.
+    StandOn(Duration, bool, oneshot::Sender<Standing>),
     /// End the standstill; answers whether the server has stood up to now.
     GoOn(oneshot::Sender<bool>),
     /// All servers were found equal at this entry, their memory and files included.
@@ -568,8 +568,8 @@ impl<E: Environment> Replica<E> {
                 let _ = reply.send(self.hold());
             }
             Command::StandAt(index, reply) => self.stand_at(index, reply),
-            Command::StandOn(longer, reply) => {
-                let _ = reply.send(self.stand_on(longer));
+            Command::StandOn(longer, at_least, reply) => {
+                let _ = reply.send(self.stand_on(longer, at_least));
             }
             Command::GoOn(reply) => {
                 let _ = reply.send(self.go_on());

@@ -86,13 +86,14 @@ impl<E: Environment> Replica<E> {
         server.stood()
     }
 
-    /// Stands for so much longer, if it has stood up to now.
-    pub(super) fn stand_on(&mut self, longer: Duration) -> Standing {
+    /// Stands for so much longer, if it has stood up to now; no shorter than before if it is `at_least` so long.
+    pub(super) fn stand_on(&mut self, longer: Duration, at_least: bool) -> Standing {
         if !self.stands() {
             return Err("its server has not stood up to now".into());
         }
         if let Some(held) = &mut self.standstill {
-            held.until = self.now + longer;
+            let until = self.now + longer;
+            held.until = if at_least { held.until.max(until) } else { until };
         }
         self.stood()
     }
