@@ -5,7 +5,7 @@
 //! Exit codes: 0 done; 2 it cannot be done, or told; 3 no such cluster. `verify`: 1 when an image is not whole.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,7 @@ use crate::args::{
     CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, ImportArgs, LsArgs, RmArgs, RunArgs,
 };
 use crate::failure::{EXIT_USAGE, Failure};
+use crate::fresh;
 use crate::instance::{self, NodeFiles, State};
 use crate::output;
 use crate::run::{self, poll};
@@ -41,7 +42,7 @@ pub fn checkpoint(args: &CheckpointArgs, words: &[OsString]) -> Result<u8, Failu
         CheckpointTask::Ls(args) => ls(args),
         CheckpointTask::Rm(args) => rm(args),
         CheckpointTask::Verify(args) => verify(args),
-        CheckpointTask::Export(args) => export_newest(args),
+        CheckpointTask::Export(args) => export(args),
         CheckpointTask::Import(args) => import(args, words),
     }
 }
@@ -306,26 +307,23 @@ fn verified(listed: &[Listed]) -> String {
     text
 }
 
-fn export_newest(args: &ExportArgs) -> Result<u8, Failure> {
+fn export(args: &ExportArgs) -> Result<u8, Failure> {
     let state = state(args.name.as_deref())?;
     let nodes = chosen(&state, args.replica)?;
-    let answers = ask_all(&nodes, images_of);
-    let mut newest = None;
-    for (node, answer) in nodes.iter().zip(answers) {
-        let Ok(there) = answer else { continue };
-        let last = there.images.iter().rfind(|image| image.confirmed && image.problem.is_none());
-        if let Some(image) = last
-            && newest.as_ref().is_none_or(|(_, index, _)| *index < image.index)
-        {
-            newest = Some((node, image.index, there.dir));
-        }
+    let failed = |why: &str| Failure::new("export", why, "nothing was written");
+    if args.file.symlink_metadata().is_ok() {
+        return Err(failed(&format!("{}: there is such a file", args.file.display())));
     }
-    let (node, index, dir) = newest.ok_or_else(|| {
-        failure(&state, "no replica here has an image", "take one with 'skein checkpoint create'")
-    })?;
-    let image = dir.join(format!("image-{index}"));
+    let (node, index, image) = if args.kept {
+        newest(&state, &nodes)?
+    } else {
+        let node = follower(&nodes)
+            .ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
+        let (index, image) = fresh::image(&state, node)?;
+        (node, index, image)
+    };
     let copied = archive::export(&image, &node.data, &args.file)
-        .map_err(|error| Failure::new("export", error, "nothing was written"))?;
+        .map_err(|error| failed(&error.to_string()))?;
     println!(
         "skein: {}: the image of entry {index} of replica {} is in {}, with the files of its host that the server has used: {}",
         state.name,
@@ -334,6 +332,28 @@ fn export_newest(args: &ExportArgs) -> Result<u8, Failure> {
         bytes(copied)
     );
     Ok(0)
+}
+
+/// The newest image that counts, of whichever of these has it: its entry and file.
+fn newest<'a>(
+    state: &State,
+    nodes: &[&'a NodeFiles],
+) -> Result<(&'a NodeFiles, u64, PathBuf), Failure> {
+    let answers = ask_all(nodes, images_of);
+    let mut newest = None;
+    for (node, answer) in nodes.iter().zip(answers) {
+        let Ok(there) = answer else { continue };
+        let last = there.images.iter().rfind(|image| image.confirmed && image.problem.is_none());
+        if let Some(image) = last
+            && newest.as_ref().is_none_or(|(_, index, _)| *index < image.index)
+        {
+            newest = Some((*node, image.index, there.dir));
+        }
+    }
+    let (node, index, dir) = newest.ok_or_else(|| {
+        failure(state, "no replica here has an image", "leave out --kept: one is taken then")
+    })?;
+    Ok((node, index, dir.join(format!("image-{index}"))))
 }
 
 #[cfg(test)]

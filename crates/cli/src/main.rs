@@ -16,6 +16,7 @@ mod end;
 mod export;
 mod failure;
 mod files;
+mod fresh;
 mod instance;
 mod logs;
 mod members;

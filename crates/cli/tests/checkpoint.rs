@@ -346,7 +346,7 @@ fn images_are_shown_copied_and_removed() {
 
     let copy = real.cluster.place.path("copy");
     let to = copy.to_str().unwrap();
-    let (code, said) = checkpoint(&real, &["export", to]);
+    let (code, said) = checkpoint(&real, &["export", "--kept", to]);
     assert!(code == Some(0) && said.contains(to), "{said}");
     // It stands alone: what is in packs beside the image is in it, and what the server has used of its host.
     let [archive, own] =
@@ -358,7 +358,7 @@ fn images_are_shown_copied_and_removed() {
     let program = b"/usr/bin/redis-server";
     assert!(archive[..at].windows(program.len()).any(|bytes| bytes == program));
     let (code, said) = checkpoint(&real, &["export", to]);
-    assert!(code == Some(2) && said.contains("exists"), "{said}");
+    assert!(code == Some(2) && said.contains("there is such a file"), "{said}");
 
     let (code, said) = checkpoint(&real, &["rm", "999999999"]);
     assert!(code == Some(2) && said.contains("there is no image of entry 999999999"), "{said}");
@@ -368,6 +368,8 @@ fn images_are_shown_copied_and_removed() {
     let is_empty = || fs::read_dir(&dir).unwrap().next().is_none();
     wait_for("the file and its pages to go", || is_empty().then_some(()));
     assert!(images(&real, replica).is_empty());
+    let (code, said) = checkpoint(&real, &["export", "--kept", &format!("{to}.2")]);
+    assert!(code == Some(2) && said.contains("no replica here has an image"), "{said}");
     let (code, said) = checkpoint(&real, &["create", "--replica", "9"]);
     assert!(code == Some(2) && said.contains("replica 9 is not on this machine"), "{said}");
 

@@ -210,7 +210,7 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
     let mut nodes = Nodes::new();
     let port = free_port();
     let publish = format!("127.0.0.1:{port}:6379");
-    let options = ["--replicas", "1", "--publish", &publish];
+    let options = ["--publish", &publish];
     let server: Vec<&str> = nodes.hosts.setup.server.iter().map(String::as_str).collect();
     let mut alone = Cluster::start_in(Place::new(), port, &options, &server);
     alone.wait_ready();
@@ -219,12 +219,11 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
         client.set(&format!("key:{key}"), &key.to_string()).unwrap();
     }
     drop(client);
-    for words in [&["create"][..], &["export", "moved.image"]] {
-        let mut command = alone.place.skein();
-        command.current_dir(alone.place.dir.path()).arg("checkpoint").args(words);
-        let done = command.args(["--name", "t"]).output().unwrap();
-        assert!(done.status.success(), "{done:?}\n{}", alone.evidence());
-    }
+    let mut command = alone.place.skein();
+    command.current_dir(alone.place.dir.path());
+    command.args(["checkpoint", "export", "moved.image", "--name", "t"]);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{done:?}\n{}", alone.evidence());
     let stopped = alone.place.run(&["stop", "--name", "t"]);
     assert!(stopped.status.success(), "{stopped:?}");
     assert_eq!(alone.wait_end(), Some(0), "{}", alone.evidence());

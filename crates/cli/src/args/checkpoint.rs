@@ -25,7 +25,7 @@ pub enum CheckpointTask {
     Rm(RmArgs),
     /// Read all images completely (exit: 0 all are whole, 1 some are not, 2 cannot tell, 3 not running)
     Verify(LsArgs),
-    /// Copy the newest image into a new file, with which a cluster begins: 'skein checkpoint import FILE'
+    /// Take an image that has all that was acknowledged, and copy it into a new file, with which a cluster begins: 'skein checkpoint import FILE'
     Export(ExportArgs),
     /// Begin a new cluster with the file of an export, on this host: its server goes on from there. As 'skein run --import FILE', with the same options
     Import(Box<ImportArgs>),
@@ -88,7 +88,10 @@ pub struct ExportArgs {
     /// The file to be made
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The replica whose image it is [default: the one with the newest]
+    /// Take none: copy the newest that there is and that counts, which lacks what came later
+    #[arg(long)]
+    pub kept: bool,
+    /// The replica whose image it is [default: a follower; with --kept the one with the newest]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub replica: Option<u64>,
     /// The cluster; may be left out when exactly one runs
