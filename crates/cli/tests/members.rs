@@ -70,6 +70,7 @@ fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load()
     nodes.start(5);
     load.pause();
     nodes.wait_equal(&rest);
+    nodes.compare_all(5, &rest);
     load.resume();
 
     // Five, of which two may be lost.
@@ -90,6 +91,7 @@ fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load()
     lost[..2].iter().for_each(|id| nodes.start(*id));
     load.pause();
     nodes.wait_equal(&five);
+    nodes.compare_all(lost[0], &five);
     load.resume();
     for id in [7, 8] {
         nodes.does(5, &["members", "remove", &id.to_string()]);
@@ -110,6 +112,7 @@ fn one_grows_to_three_all_are_replaced_it_grows_to_five_and_shrinks_under_load()
     nodes.wait_members(&both);
     load.pause();
     nodes.wait_equal(&both);
+    nodes.compare_all(last, &both);
     load.resume();
     nodes.does(last, &["members", "remove", &heir.to_string()]);
     nodes.wait_removed(heir);
@@ -143,6 +146,7 @@ fn an_upgrade_reaches_members_that_no_configuration_names() {
     nodes.wait_equal(&all);
     let kept = wait_redis(nodes.ports[0]).get("key").unwrap();
     assert_eq!(kept.as_deref(), Some(&b"value"[..]));
+    nodes.compare_all(3, &all);
 }
 
 #[test]
@@ -202,6 +206,7 @@ fn what_would_do_harm_is_refused_and_one_that_does_not_come_is_withdrawn() {
     rest.sort_unstable();
     nodes.wait_members(&rest);
     nodes.wait_equal(&rest);
+    nodes.compare_all(asked, &rest);
 }
 
 /// As docs/operating.md says: nothing is lost of what `skein run` had on one host.
@@ -269,6 +274,7 @@ fn what_skein_run_has_on_one_host_grows_to_three() {
     }
     nodes.start(1);
     nodes.check(load, 3);
+    nodes.compare_all(2, &all);
 }
 
 /// A new host needs Skein and nothing else, whatever its replica does: the program comes from the others.
@@ -294,6 +300,7 @@ fn hosts_without_the_program_join_and_take_over() {
     }
     nodes.wait_members(&[1, 2, 3, 4]);
     nodes.wait_equal(&[1, 2]);
+    nodes.compare_all(4, &[1, 2]);
     nodes.does(1, &["members", "remove", "1"]);
     nodes.wait_removed(1);
     nodes.wait_members(&[2, 3, 4]);
@@ -400,6 +407,7 @@ fn two_actives_and_a_witness_go_on_without_any_one() {
     }
     let counted = wait_redis(nodes.ports[1]).say("DBSIZE");
     assert_eq!(counted, Reply::Int(301), "{}", nodes.evidence());
+    nodes.compare_all(3, &[1, 2]);
 }
 
 /// What it knows has passed: the entries behind its last are forgotten, a member is another one, and the server has other arguments.
@@ -445,6 +453,7 @@ fn a_replica_that_was_away_for_long_comes_back() {
     let all = [1, 3, 4];
     nodes.wait_members(&all);
     nodes.wait_equal(&all);
+    nodes.compare_all(3, &all);
     let log = fs::read_to_string(nodes.hosts.log(3)).unwrap();
     assert!(log.contains("\"event\":\"image_received\""), "{}", nodes.evidence());
     // It serves alone with the new one.
@@ -487,6 +496,7 @@ fn all_replicas_are_killed_at_once_again_and_again() {
     }
     load.resume();
     nodes.check(load, 1);
+    nodes.compare_all(1, &ALL);
 }
 
 /// All ways to change members, to others than 1, 2 and 3.
@@ -511,6 +521,7 @@ fn skein_run_keeps_its_replicas() {
         let next = status["leader"].as_u64().unwrap() % 3 + 1;
         assert!(run(&["transfer", &next.to_string()]).status.success(), "{}", cluster.evidence());
         assert_eq!(cluster.wait_status(0)["leader"], next, "{}", cluster.evidence());
+        cluster.wait_memory_agreed();
         cluster.signal(nix::sys::signal::Signal::SIGINT);
         assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.evidence());
     }
@@ -549,6 +560,7 @@ fn members_with_their_logs_in_memory_do_not_change() {
         let mut redis = wait_redis(nodes.ports[id as usize - 1]);
         assert_eq!(redis.say("GET key").text(), "value");
     }
+    nodes.compare_all(follower, &ALL);
 }
 
 #[test]
@@ -582,4 +594,5 @@ fn clients_of_a_follower_that_continues_from_an_image_are_served() {
     wait_for_or("the restore", || nodes.evidence(), || restores().then_some(()));
     let mut redis = wait_redis(nodes.ports[follower as usize - 1]);
     assert_eq!(redis.say("GET key").text(), written.to_string());
+    nodes.compare_all(follower, &[1, 2, 3]);
 }

@@ -91,6 +91,7 @@ fn a_damaged_and_a_lost_log_are_named_and_rejoin() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     assert!(cluster.count() > before);
     cluster.wait_status(0);
+    cluster.wait_memory_agreed();
     stop(&mut cluster);
     cluster.assert_nothing_left();
 }
@@ -116,6 +117,7 @@ fn a_first_start_that_failed_does_not_pin_its_directory() {
     let mut cluster = Cluster::start_in(place, port, &[], &arguments);
     cluster.wait_said("continues from its log");
     assert_eq!(cluster.count(), 2);
+    cluster.wait_memory_agreed();
     stop(&mut cluster);
 }
 
@@ -165,5 +167,6 @@ fn a_data_directory_is_its_users_alone() {
             found.is_empty().then_some(())
         },
     );
+    cluster.wait_memory_agreed();
     stop(&mut cluster);
 }

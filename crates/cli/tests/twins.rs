@@ -137,6 +137,7 @@ fn a_second_node_with_an_id_is_refused_by_name_while_the_first_one_serves() {
     load.pause();
     nodes.wait_equal(&[1, 2, 3]);
     nodes.check(load, 1);
+    nodes.compare_all(1, &[1, 2, 3]);
 }
 
 /// On the host of the first one there is no address for it.

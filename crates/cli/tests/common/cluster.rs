@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -125,6 +125,13 @@ impl Cluster {
         number.parse().unwrap_or_else(|_| panic!("no count: {answer}"))
     }
 
+    /// Asserts that all replicas' servers have equal memory and files, as soon as they can be compared.
+    #[track_caller]
+    pub fn wait_memory_agreed(&self) {
+        let verify = || self.place.run(&["verify", "--name", "t"]);
+        wait_verified(|| self.evidence(), verify);
+    }
+
     /// The row of a replica.
     pub fn replica(status: &Value, id: u64) -> &Value {
         let rows = status["replicas"].as_array().unwrap();
@@ -193,6 +200,25 @@ pub fn ask_once(address: impl std::net::ToSocketAddrs, text: &str) -> Option<Str
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).ok()?;
     (!line.is_empty()).then(|| line.trim_end().to_string())
+}
+
+/// Waits until `skein verify`, which `verify` runs, can compare all servers, and asserts that it finds them equal; answers what it says.
+#[track_caller]
+pub fn wait_verified(evidence: impl Fn() -> String, verify: impl Fn() -> Output) -> String {
+    let compared = || {
+        let output = verify();
+        // A replica cannot be asked now.
+        (output.status.code() != Some(2)).then_some(output)
+    };
+    let evidence_then = || {
+        let output = verify();
+        let said = [output.stdout, output.stderr].concat();
+        format!("{}\n{}", String::from_utf8_lossy(&said), evidence())
+    };
+    let output = wait_for_or("a comparison of all servers", evidence_then, compared);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", evidence());
+    said
 }
 
 /// Waits like [`wait_for`], and shows `evidence` on failure.

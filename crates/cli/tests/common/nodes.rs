@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use skein_testkit::nodes::{REMOVED, Setup, Skein};
 
-use super::cluster::wait_for_or;
+use super::cluster::{wait_for_or, wait_verified};
 use super::load::Load;
 use super::resp::{Redis, Reply};
 use super::{PATIENCE, Place, runtime};
@@ -205,6 +205,17 @@ impl Nodes {
                 (all[0].is_some() && all.iter().all(|one| *one == all[0])).then_some(())
             },
         );
+    }
+
+    /// The command on this host compares the servers of these replicas, which are all that have one: their memory and files are equal.
+    #[track_caller]
+    pub fn compare_all(&self, at: u64, ids: &[u64]) {
+        let verify = || self.skein(at, &["verify", "--json"]);
+        let report = wait_verified(|| self.evidence(), verify);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let compared = report["replicas"].as_array().unwrap();
+        let compared: Vec<_> = compared.iter().filter_map(|row| row["id"].as_u64()).collect();
+        assert_eq!(compared, ids, "{report:#}\n{}", self.evidence());
     }
 
     /// The last lines of all logs.

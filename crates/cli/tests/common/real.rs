@@ -142,17 +142,7 @@ impl Real {
         if status["replicas"].as_array().is_some_and(|rows| rows.len() == 1) {
             return;
         }
-        let limit = Instant::now() + PATIENCE;
-        loop {
-            let output = self.cluster.place.run(&["verify", "--name", "t"]);
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            match output.status.code() {
-                Some(0) => return,
-                // A replica cannot be asked now.
-                Some(2) if Instant::now() < limit => {}
-                code => panic!("verify ends with {code:?}:\n{text}\n{}", self.cluster.said()),
-            }
-        }
+        self.cluster.wait_memory_agreed();
     }
 
     /// Waits for one digest, the same files and the same memory on all replicas, ends the cluster and asserts that nothing is left.
