@@ -1,10 +1,11 @@
-//! Databases on files that they had before, while clients write: a copy of the files leaves the cluster and is whole without Skein, and another program
-//! takes over the files on all replicas.
+//! Databases on files that they had before, while clients write: a copy of the files leaves the cluster, is whole without Skein, and a new cluster begins with it; and another
+//! program takes over the files on all replicas.
 
 mod common;
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use common::mysql::Mysql;
 use common::postgres::Postgres;
 use common::real::{ANSWER, Real};
 use common::story::{Books, PATIENCE_OF_A_CLIENT, tool, under_load};
-use common::{assert_line, cluster::free_port, mariadb_server, postgres_server, wait_for};
+use common::{Place, assert_line, cluster::free_port, mariadb_server, postgres_server, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -109,6 +110,13 @@ impl<C: Send> Kind<C> {
         under_load(real, CLIENTS, WANTED, connect, ask, blow)
     }
 
+    /// Its directory in the export.
+    fn exported(&self, real: &Real) -> PathBuf {
+        let place = &real.cluster.place;
+        let own = place.path(self.directory);
+        place.path("backup").join(own.strip_prefix("/").unwrap())
+    }
+
     fn exported_under_load(&self, real: &Real) -> Books {
         let place = &real.cluster.place;
         let (backup, copy) = (place.path("backup"), place.path("copy"));
@@ -119,9 +127,7 @@ impl<C: Send> Kind<C> {
             assert_eq!(output.status.code(), Some(0), "{said}\n{}", real.cluster.evidence());
         });
         // An export has what the server wrote, and this database had files before.
-        let own = place.path(self.directory);
-        let written = backup.join(own.strip_prefix("/").unwrap());
-        for from in [&own, &written] {
+        for from in [&place.path(self.directory), &self.exported(real)] {
             let from = format!("{}/.", from.display());
             fs::create_dir_all(&copy).unwrap();
             tool("cp", &["-a", &from, copy.to_str().unwrap()]);
@@ -130,7 +136,7 @@ impl<C: Send> Kind<C> {
     }
 
     /// What a server without Skein says of the copy.
-    fn natively(&self, real: &Real, check: impl FnOnce(&mut C)) {
+    fn natively<T>(&self, real: &Real, check: impl FnOnce(&mut C) -> T) -> T {
         let place = &real.cluster.place;
         let (own, copy) = (place.path(self.directory), place.path("copy"));
         let port = free_port();
@@ -149,14 +155,33 @@ impl<C: Send> Kind<C> {
             .spawn()
             .unwrap();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            check(&mut self.client(port));
+            check(&mut self.client(port))
         }));
         kill(Pid::from_raw(server.id().cast_signed()), self.signal).unwrap();
         server.wait().unwrap();
-        if let Err(panic) = result {
+        result.unwrap_or_else(|panic| {
             println!("{}", fs::read_to_string(place.path("native.log")).unwrap());
-            std::panic::resume_unwind(panic);
-        }
+            std::panic::resume_unwind(panic)
+        })
+    }
+
+    /// What a new cluster of three says that begins with the export: its replicas are equal.
+    fn imported<T>(&self, real: &Real, check: impl FnOnce(&mut C) -> T) -> T {
+        let backup = real.cluster.place.path("backup");
+        let port = free_port();
+        let words = real.command().iter();
+        let words = words.map(|word| word.replace(&real.port().to_string(), &port.to_string()));
+        let options = ["--import", backup.to_str().unwrap()];
+        let new = Real::serve(Place::new(), port, &options, words.collect());
+        let mut sql = self.client(port);
+        let checked = check(&mut sql);
+        // It goes on with them.
+        self.pay(&mut sql, "upgrade", "imported").unwrap();
+        assert_eq!(self.words(&mut sql, "upgrade"), ["imported"]);
+        self.assert_sums(&mut sql);
+        drop(sql);
+        new.end();
+        checked
     }
 
     /// The command with another program: a copy under another name.
@@ -197,14 +222,21 @@ fn sorted(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// The copy has all that was acknowledged before it, whole transactions, and nothing that nobody asked for.
-fn assert_copy<C: Send>(kind: &Kind<C>, sql: &mut C, words: &[String], books: &Books) {
+/// The copy has all that was acknowledged before it, whole transactions, and nothing that nobody asked for; answers what was written while it was made.
+fn assert_copy<C: Send>(
+    kind: &Kind<C>,
+    sql: &mut C,
+    words: &[String],
+    books: &Books,
+) -> Vec<String> {
     assert_eq!(sorted(kind.words(sql, "before")), sorted(words.to_vec()));
-    for word in kind.words(sql, "backup") {
-        let known = books.kept.iter().chain(&books.doubtful).any(|known| *known == word);
+    let found = sorted(kind.words(sql, "backup"));
+    for word in &found {
+        let known = books.kept.iter().chain(&books.doubtful).any(|known| known == word);
         assert!(known, "nobody asked for {word}");
     }
     kind.assert_sums(sql);
+    found
 }
 
 fn end<C: Send>(kind: &Kind<C>, real: Real, words: &[String], copied: &Books, upgraded: &Books) {
@@ -228,7 +260,11 @@ fn postgresql_is_copied_and_gets_another_program() {
     let pid = real.cluster.place.path("copy/postmaster.pid");
     assert!(pid.exists());
     fs::remove_file(pid).unwrap();
-    kind.natively(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    let found = kind.natively(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    // In the export that file is still there, and much is in the database's log alone.
+    assert!(kind.exported(&real).join("postmaster.pid").exists());
+    let again = kind.imported(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    assert_eq!(again, found);
 
     let other = kind.other_program(&real, "other-server", &["-c", "max_connections=77"]);
     // At SIGTERM it waits for its clients.
@@ -256,7 +292,9 @@ fn mariadb_is_copied_and_gets_another_program() {
     kind.prepare(real.port());
     let words = before(kind, real.port());
     let copied = kind.exported_under_load(&real);
-    kind.natively(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    let found = kind.natively(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    let again = kind.imported(&real, |sql| assert_copy(kind, sql, &words, &copied));
+    assert_eq!(again, found);
     let other = kind.other_program(&real, "other-server", &["--max-connections=77"]);
     let changed = kind.paid(&real, "upgrade", || upgraded(&real, &[], &other));
     let mut sql = kind.client(real.port());
