@@ -3,12 +3,14 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use common::cluster::wait_for_or;
 use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
-use common::planted::{Planted, found};
+use common::planted::{Planted, found, found_in_arena};
 use common::real::Real;
+use common::resp::Reply;
 use serde_json::Value;
 
 const ALL: [u64; 3] = [1, 2, 3];
@@ -45,19 +47,29 @@ fn flip_and_wait(nodes: &Nodes, id: u64, value: &str) {
     let before = server_pid(nodes, id);
     let places = found(before, value.as_bytes());
     assert!(!places.is_empty(), "the value is in its memory");
+    let pid = damage_and_wait(nodes, id, || {
+        // They end with their server.
+        places.iter().for_each(|at| std::mem::forget(Planted::at(before, at + 50)));
+    });
+    assert!(!found(pid, value.as_bytes()).is_empty(), "it has the value as it was");
+}
+
+/// Damages a replica's server, and waits until that was found and another server is in its place; answers its process.
+#[track_caller]
+fn damage_and_wait(nodes: &Nodes, id: u64, damage: impl FnOnce()) -> i64 {
+    let before = server_pid(nodes, id);
     let differed = events(nodes, id, "differs").len();
-    // They end with their server.
-    places.iter().for_each(|at| std::mem::forget(Planted::at(before, at + 50)));
+    damage();
     let rebuilt = || {
         let pid = server_pid(nodes, id);
         let runs = nodes.status(id)["replicas"][0]["state"] == "running";
         (events(nodes, id, "differs").len() > differed && runs && pid != before).then_some(pid)
     };
     let pid = wait_for_or("another server", || nodes.evidence(), rebuilt);
-    assert!(!found(pid, value.as_bytes()).is_empty(), "it has the value as it was");
     for other in ALL.into_iter().filter(|other| *other != id) {
         assert!(events(nodes, other, "differs").is_empty(), "{}", nodes.evidence());
     }
+    pid
 }
 
 fn start(nodes: &mut Nodes) -> (Load, String) {
@@ -123,4 +135,49 @@ fn a_leader_that_differs_is_found_in_a_long_stretch_and_hands_over() {
     assert_eq!(redis.get("marker").unwrap().unwrap(), value.as_bytes());
     nodes.check(load, now);
     nodes.wait_equal(&ALL);
+}
+
+/// Of a follower: a byte of a file that the server has written and does not read, and a name in the arena, which no output shows.
+#[test]
+fn a_byte_of_a_file_and_one_of_the_arena_are_found_at_images() {
+    let mut nodes = Nodes::new();
+    nodes.keep_data();
+    nodes.hosts.setup.checkpoint =
+        "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 1000000".into();
+    let (load, _) = start(&mut nodes);
+    assert_eq!(wait_redis(nodes.ports[0]).say("SAVE"), Reply::ok());
+    let saved = nodes.status(1)["replicas"][0]["commit_index"].as_u64().unwrap();
+    // Images have the file from then on, and it is not written again.
+    let equal = wait_equal(&nodes, 2, saved);
+    let leader = nodes.leader(&ALL);
+    let follower = ALL.into_iter().find(|id| *id != leader).unwrap();
+
+    let dump = nodes.place.path("redis/dump.rdb");
+    let dump = |pid: i64| format!("/proc/{pid}/root{}", dump.display());
+    let file = dump(server_pid(&nodes, follower));
+    let contents = fs::read(&file).unwrap();
+    // Every image reads a file's end that is no whole page; other pages only when the server has written them.
+    assert!(contents.len() < 4096, "{} bytes", contents.len());
+    let middle = contents.len() / 2;
+    let pid = damage_and_wait(&nodes, follower, || {
+        let opened = fs::File::options().write(true).open(&file).unwrap();
+        opened.write_all_at(&[contents[middle] ^ 0x5a], middle as u64).unwrap();
+    });
+    assert_eq!(fs::read(dump(pid)).unwrap(), contents, "the file is as it was");
+    let equal = wait_equal(&nodes, 2, equal);
+
+    // The name of a thread, and whatever else has it.
+    let node = nodes.status(follower)["replicas"][0]["node_pid"].as_i64().unwrap();
+    let named = || found_in_arena(node, b"bio_close_file\0");
+    damage_and_wait(&nodes, follower, || {
+        let (arena, places) = named();
+        assert!(!places.is_empty(), "the thread has a name");
+        places.iter().for_each(|at| arena.write_all_at(b"B", *at).unwrap());
+    });
+    assert!(!named().1.is_empty(), "the thread has its name again");
+    wait_equal(&nodes, 2, equal);
+    assert_eq!(nodes.leader(&ALL), leader, "clients kept their leader");
+    nodes.check(load, leader);
+    nodes.wait_equal(&ALL);
+    nodes.compare_all(follower, &ALL);
 }
