@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use common::assert_line;
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
+use common::postgres::Postgres;
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
-use common::story::Books;
-use common::{Place, wait_for};
+use common::story::{Books, PATIENCE_OF_A_CLIENT, under_load};
+use common::web::{assert_uploads, nginx_with, pages_and_uploads, tree, uploads};
+use common::{Place, postgres_server, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -161,6 +163,96 @@ fn standby_loses_its_leader_again_and_again_and_no_write() {
     assert!(log.contains(r#""event":"restoring""#), "it continued from images");
     let said = real.cluster.said();
     assert!(!said.contains("diverged"), "{said}");
+}
+
+/// No image is taken but those that are asked for.
+const STANDBY: [&str; 4] = ["--mode", "standby", "--set", "checkpoint.enabled=false"];
+/// So often the leader of a server of many processes is lost.
+const LOSSES: usize = 2;
+
+/// How often a replica's server has begun from an image.
+fn restorings(real: &Real, replica: u64) -> usize {
+    let log = real.cluster.place.path(&format!("data/node-{replica}/node.log"));
+    fs::read_to_string(log).unwrap().matches(r#""event":"restoring""#).count()
+}
+
+/// Under load: an image of a server with so many processes, which the passive replica has soon, and the death of its leader's node, as soon as there is more than the image has. The passive replica goes on from
+/// its image and its log, until the other one, passive meanwhile, has done so, too; again and again.
+#[track_caller]
+fn processes_are_taken_over(real: &Real, processes: u64) {
+    let evidence = || format!("{}\n{:#}", real.cluster.evidence(), real.cluster.status().0);
+    for loss in 0..LOSSES {
+        wait_to_rest(real);
+        let entry = real.take_image(1)["index"].clone();
+        let image = wait_for("its images", || real.images(1)?.pop());
+        assert_eq!(image["index"], entry, "{image}");
+        println!("loss {loss}: the image has {} processes", image["processes"]);
+        assert!(image["processes"].as_u64() >= Some(processes), "{image}");
+        wait_for_or("the passive replica to have the image, and more", evidence, || {
+            let (status, _) = real.cluster.status();
+            let executed = Cluster::replica(&status, 1)["applied_index"].as_u64()?;
+            (entry == newest(&status, 2) && executed > entry.as_u64()? + 20).then_some(())
+        });
+        let status = wait_to_rest(real);
+        let rested = restorings(real, 2);
+        end(&Cluster::replica(&status, 1)["node_pid"]);
+        wait_for_or("the passive replica to take over", evidence, || {
+            (restorings(real, 2) > rested).then_some(())
+        });
+        assert_eq!(real.restored(2).as_ref(), Some(&entry), "{}", evidence());
+        real.cluster.wait_said("node 1 died");
+        wait_to_rest(real);
+        // The one that was lost as well.
+        assert_eq!(real.restored(1), Some(entry), "{}", evidence());
+    }
+    let said = real.cluster.said();
+    assert!(!said.contains("diverged"), "{said}");
+}
+
+#[test]
+fn processes_of_postgresql_are_taken_over_from_an_image_and_the_log() {
+    let real = postgres_server::start_with(&STANDBY, &[]);
+    let connect = |patience| Postgres::connect(real.port(), patience);
+    wait_to_rest(&real);
+    let mut sql = wait_for("a connection", || connect(ANSWER).ok());
+    sql.query(
+        "CREATE TABLE kept (word TEXT PRIMARY KEY, made TIMESTAMPTZ DEFAULT clock_timestamp());
+         CREATE TABLE count (all_words BIGINT); INSERT INTO count VALUES (0)",
+    )
+    .unwrap();
+    let insert = |sql: &mut Postgres, word: &str| {
+        sql.query("BEGIN")?;
+        sql.query(&format!("INSERT INTO kept (word) VALUES ('{word}')"))?;
+        sql.query("UPDATE count SET all_words = all_words + 1")?;
+        sql.query("COMMIT").map(drop)
+    };
+    // Its first process and five that it always has; clients have one each.
+    let blow = || processes_are_taken_over(&real, 6);
+    let books = under_load(&real, CLIENTS, 100, || connect(PATIENCE_OF_A_CLIENT), insert, blow);
+    let mut sql = wait_for("a connection", || connect(ANSWER).ok());
+    let words = sql.column("SELECT word FROM kept").unwrap();
+    books.assert_found(&words);
+    let count = sql.column("SELECT all_words FROM count").unwrap();
+    assert_eq!(count, [words.len().to_string()], "transactions are whole");
+    // Its index has all rows.
+    sql.query("CREATE EXTENSION amcheck; SELECT bt_index_check('kept_pkey', true)").unwrap();
+    // It would go on without a process that was not restored well.
+    let log = |id| real.cluster.place.path(&format!("data/node-{id}/server.log"));
+    let printed = [1, 2].map(|id| fs::read_to_string(log(id)).unwrap()).concat();
+    assert!(printed.contains("ready to accept") && !printed.contains("by signal"), "{printed}");
+    real.stop();
+}
+
+#[test]
+fn workers_of_nginx_are_taken_over_from_an_image_and_the_log() {
+    let (place, port) = (Place::new(), free_port());
+    tree(&place);
+    let servers = pages_and_uploads(&place, port);
+    let real = nginx_with(&STANDBY, place, port, &servers);
+    // Its first process and two workers.
+    let books = uploads(&real, || processes_are_taken_over(&real, 3));
+    assert_uploads(&real, &books);
+    real.stop();
 }
 
 /// redis that saves its data when it ends, of which one replica has a server at a time, under load.

@@ -8,18 +8,13 @@ use common::cluster::free_port;
 use common::http::Http;
 use common::own;
 use common::story::{PATIENCE_OF_A_CLIENT, kill_leader, leader_dies_under_load, tool};
-use common::web::{nginx, page, tree, uploads_survive, usual_tools};
+use common::web::{nginx, page, pages_and_uploads, tree, uploads_survive, usual_tools};
 
 #[test]
 fn uploads_survive_the_leader() {
     let (place, port) = (Place::new(), free_port());
     tree(&place);
-    let www = place.path("www");
-    let www = www.to_str().unwrap();
-    let servers = format!(
-        "server {{ listen 127.0.0.1:{port}; root {www};
-        location /up/ {{ dav_methods PUT DELETE; }} }}"
-    );
+    let servers = pages_and_uploads(&place, port);
     let real = nginx(place, port, &servers);
     usual_tools(port, "/3.txt");
     uploads_survive(&real);

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Place;
 use super::http::Http;
 use super::real::{ANSWER, Random, Real};
-use super::story::{Books, PATIENCE_OF_A_CLIENT, leader_dies_under_load, tool};
+use super::story::{Books, PATIENCE_OF_A_CLIENT, kill_leader, tool, under_load};
 use super::wait_for;
 
 /// Clients that upload and read at once.
@@ -38,6 +38,12 @@ pub fn tree(place: &Place) {
 /// nginx with Debian's configuration but for the paths and the number of workers; `servers` goes into its `http`.
 #[track_caller]
 pub fn nginx(place: Place, port: u16, servers: &str) -> Real {
+    nginx_with(&[], place, port, servers)
+}
+
+/// The same with options of `skein run`.
+#[track_caller]
+pub fn nginx_with(options: &[&str], place: Place, port: u16, servers: &str) -> Real {
     let path = |name: &str| place.path(name).to_str().unwrap().to_string();
     let config = format!(
         "user www-data;
@@ -63,7 +69,7 @@ http {{
     );
     let config = place.file("nginx.conf", &config, 0o644).to_str().unwrap().to_string();
     let words = ["/usr/sbin/nginx", "-c", &config, "-g", "daemon off;"];
-    Real::serve(place, port, &[], words.map(String::from).to_vec())
+    Real::serve(place, port, options, words.map(String::from).to_vec())
 }
 
 /// Lets everybody write.
@@ -72,9 +78,28 @@ pub fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
+/// Pages, and a directory where clients may put others.
+pub fn pages_and_uploads(place: &Place, port: u16) -> String {
+    let www = place.path("www");
+    format!(
+        "server {{ listen 127.0.0.1:{port}; root {}; location /up/ {{ dav_methods PUT DELETE; }} }}",
+        www.display()
+    )
+}
+
 /// Clients read pages and upload small ones while the leader dies: every answered upload is there afterwards.
 #[track_caller]
 pub fn uploads_survive(real: &Real) -> Books {
+    let books = uploads(real, || kill_leader(real));
+    let (index, digest) = real.wait_agreed();
+    println!("all replicas have digest {digest} at {index}");
+    assert_uploads(real, &books);
+    books
+}
+
+/// Clients read pages and upload small ones while `blow` happens.
+#[track_caller]
+pub fn uploads(real: &Real, blow: impl FnOnce()) -> Books {
     let port = real.port();
     let ask = |http: &mut Http, word: &str| {
         let number = word.bytes().map(u64::from).sum::<u64>() % PAGES;
@@ -89,8 +114,13 @@ pub fn uploads_survive(real: &Real) -> Books {
     };
     // Servers may end a kept connection at any time: the outcome of that request is unknown, no more.
     let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
-    let books = leader_dies_under_load(real, CLIENTS, REQUESTS, connect, ask);
-    let connect = || wait_for("a connection", || Http::connect(port, ANSWER).ok());
+    under_load(real, CLIENTS, REQUESTS, connect, ask, blow)
+}
+
+/// Every answered upload is there.
+#[track_caller]
+pub fn assert_uploads(real: &Real, books: &Books) {
+    let connect = || wait_for("a connection", || Http::connect(real.port(), ANSWER).ok());
     let mut http = connect();
     for word in &books.kept {
         let path = format!("/up/{word}");
@@ -100,7 +130,6 @@ pub fn uploads_survive(real: &Real) -> Books {
         });
         assert_eq!((answer.status, answer.text()), (200, word.repeat(20)), "{word} is lost");
     }
-    books
 }
 
 /// `ab` and `wrk` on a page.
