@@ -7,12 +7,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::cluster::{Cluster, free_port, wait_for_or};
 use common::load::Load;
 use common::nodes::{Nodes, wait_redis};
+use common::own::{self, Lines};
 use common::real::{ANSWER, Random, Real};
 use common::resp::{Redis, Reply};
+use common::story::under_load;
 use common::{Place, assert_line, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -250,6 +253,86 @@ fn a_lone_replicas_server_forks_or_stands_for_images_under_load() {
         let Reply::Array(list) = list else { panic!("{list:?}") };
         books.assert_found(&list.iter().map(Reply::text).collect::<Vec<_>>());
     }
+    real.end();
+}
+
+/// A client rewrites more than pre-copy reads: memory in mappings below 1 MiB, which it leaves out, and other memory again while it is read. The server forks for each image, without what the kernel tells to be as in
+/// the image before. That needs `PAGEMAP_SCAN` (Linux 6.7).
+#[test]
+fn a_server_forks_for_images_where_the_kernel_tells_what_was_written() {
+    const IMAGES: usize = 4;
+    /// As in `servers/rewrites.c`.
+    const REWRITTEN: usize = 8192;
+    const ROW: usize = 16;
+    const ALL: usize = 10_240;
+    const PASSES: usize = 4;
+    const TURNS: usize = 64;
+    let (place, port) = (Place::new(), free_port());
+    let server = own::compiled(&place, "rewrites.c");
+    let start = |place: Place| {
+        let mut command = place.skein_with_runtime();
+        command.env("SKEIN_LOG", "debug").args(["run", "--name", "t", "--replicas", "1"]);
+        command.args(["--data", &place.data(), "--"]).arg(&server).arg(port.to_string());
+        let real = Real::around(Cluster::spawn(place, port, &mut command));
+        real.cluster.wait_ready();
+        real
+    };
+    let real = start(place);
+    let answers = AtomicU64::new(0);
+    let connect = || Lines::connect(port, ANSWER);
+    let number = |word: &str| word.split('-').nth(1).unwrap().to_owned();
+    let write = |lines: &mut Lines, word: &str| {
+        let number = number(word);
+        assert_eq!(lines.ask(&format!("write {number}"))?, number);
+        answers.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let mut last = Value::Null;
+    let take = || {
+        let (mut forks, mut taken) = (0, Vec::new());
+        while forks < IMAGES {
+            // Something is new in each, whatever else has an entry.
+            let wanted = answers.load(Ordering::Relaxed) + 2;
+            let has_more = || (answers.load(Ordering::Relaxed) >= wanted).then_some(());
+            wait_for_or("answers", || real.cluster.evidence(), has_more);
+            last = real.take_image(1);
+            taken.push(last.clone());
+            forks += usize::from(last["how"] == "fork");
+            // A copy that a busy machine does not make at once is named.
+            let others = events(&real, 1, "image_without_fork").len();
+            assert_eq!(forks + others, taken.len(), "{taken:?}\n{}", real.cluster.evidence());
+            assert!(taken.len() < 3 * IMAGES, "{taken:?}");
+        }
+    };
+    let books = under_load(&real, 1, 10, connect, write, take);
+    assert_eq!(books.doubtful, [""; 0]);
+    // Memory that stays as it is, but for the first image, which has no other before it.
+    let others = events(&real, 1, "image_without_fork").len();
+    let written = events(&real, 1, "image_written");
+    let copies_all = |image: &&Value| image["spared"].as_u64() < Some((ALL - REWRITTEN) as u64);
+    assert!(written[1..].iter().filter(copies_all).count() <= others, "{written:?}");
+
+    let mut pages: Vec<u64> = (0..ALL as u64).collect();
+    for word in &books.kept {
+        let number: u64 = number(word).parse().unwrap();
+        for (page, word) in (0..REWRITTEN).zip(&mut pages) {
+            let has_turn = page * 7 % TURNS == number as usize % TURNS;
+            let times = if (page / ROW).is_multiple_of(2) { PASSES } else { usize::from(has_turn) };
+            (0..times).for_each(|_| *word = word.wrapping_mul(31).wrapping_add(number));
+        }
+    }
+    let words = pages.iter().flat_map(|word| [*word; 512]);
+    let sum = words.fold(0_u64, |sum, word| sum.wrapping_mul(31).wrapping_add(word));
+    let sum = format!("{sum:016x}");
+    assert_eq!(connect().unwrap().ask("sum").unwrap(), sum);
+    let Real { mut cluster, .. } = real;
+    cluster.kill_all();
+    let real = start(cluster.into_place());
+    let restored = events(&real, 1, "restoring");
+    assert_eq!(restored.last().unwrap()["index"], last["index"], "{}", real.cluster.evidence());
+    let mut lines = wait_for("a connection", || connect().ok());
+    assert_eq!(lines.ask("sum").unwrap(), sum);
+    assert!(events(&real, 1, "server_ended").is_empty(), "{}", real.cluster.evidence());
     real.end();
 }
 
