@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -18,12 +19,22 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// What is said of it.
+const FULL: &str = "disk full; free space";
 /// The fault's name.
 const NO_ROOM: &str = "image_no_room";
 const MIB: usize = 1 << 20;
 /// What the server holds: it does not become smaller when it is packed.
 const DATA_BYTES: usize = 6 * MIB;
 const VALUE_BYTES: usize = 64 << 10;
+/// So many values are new in an image: half a MiB.
+const NEW_VALUES: usize = 8;
+/// The most packs of an image (`skein_image::packed`): the next one merges the smaller half.
+const MAX_PACKS: usize = 8;
+/// Room for a pack of what is new, and not for one of that and of four others.
+const ROOM: usize = 2 * MIB;
+/// The file that takes the rest of the room.
+const BALLAST: &str = "ballast";
 
 struct Small {
     real: Real,
@@ -108,6 +119,16 @@ impl Small {
         (output.status.success(), said)
     }
 
+    /// The same on the replica with little room, which has none for it otherwise. A server that is behind does not stand at once.
+    #[track_caller]
+    fn create_if_room(&self) -> (bool, String) {
+        let create = || {
+            let (done, said) = self.create(self.id);
+            (done || said.contains(FULL)).then_some((done, said))
+        };
+        wait_for_or("an image, or no room for it", || self.real.cluster.evidence(), create)
+    }
+
     #[track_caller]
     fn wait_fault(&self, is: bool) {
         let has = || {
@@ -115,9 +136,8 @@ impl Small {
             let row = Cluster::replica(&status, self.id);
             let faults = row["faults"].as_array()?;
             let full = faults.iter().find(|fault| fault["name"] == NO_ROOM);
-            let told = full.is_none_or(|fault| {
-                fault["why"].as_str().is_some_and(|why| why.contains("disk full; free space"))
-            });
+            let told = full
+                .is_none_or(|fault| fault["why"].as_str().is_some_and(|why| why.contains(FULL)));
             (told && full.is_some() == is).then_some(())
         };
         let evidence =
@@ -129,6 +149,47 @@ impl Small {
     fn logged(&self, id: u64, words: &str) -> bool {
         let log = self.real.cluster.place.path(&format!("data/node-{id}/node.log"));
         fs::read_to_string(log).unwrap().contains(words)
+    }
+
+    /// The packs, and how long each is.
+    fn packs(&self) -> BTreeMap<String, usize> {
+        let names = self.names().into_iter().filter(|name| name.starts_with("pack-"));
+        let len = |name: &String| fs::metadata(self.seen().join(name)).unwrap().len() as usize;
+        names.map(|name| (name.clone(), len(&name))).collect()
+    }
+
+    /// Leaves so much room for images.
+    fn leave(&self, bytes: usize) {
+        let ballast = self.seen().join(BALLAST);
+        fs::write(&ballast, []).unwrap();
+        let free = nix::sys::statvfs::statvfs(&self.seen()).unwrap();
+        let free = (free.blocks_available() * free.fragment_size()) as usize;
+        fs::write(ballast, vec![1; free - bytes]).unwrap();
+    }
+
+    /// The replica's node is killed when its newest image counts, and its server continues from that; answers its entry.
+    #[track_caller]
+    fn continues(&mut self) -> u64 {
+        let mut at = 4;
+        // Once the servers were compared behind it.
+        let counts = || {
+            self.change(at..at + 1);
+            at = 4 + (at + 1) % 80;
+            let image = self.real.images(self.id)?.pop()?;
+            (image["confirmed"] == true).then(|| image["index"].clone())
+        };
+        let entry = wait_for("an image that counts", counts);
+        let (status, _) = self.real.cluster.status();
+        let node = Cluster::replica(&status, self.id)["node_pid"].as_i64().unwrap() as i32;
+        kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
+        let restored = || {
+            self.real.cluster.wait_status(0);
+            (self.real.restored(self.id)? == entry).then_some(())
+        };
+        wait_for_or("its server to continue", || self.real.cluster.evidence(), restored);
+        self.real.wait_agreed();
+        self.real.wait_memory_agreed();
+        entry.as_u64().unwrap()
     }
 
     fn row(&self, id: u64) -> Value {
@@ -145,7 +206,7 @@ fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_roo
     let mut small = Small::new(&[], 3, 4);
     small.real.wait_agreed();
     let (done, said) = small.create(3);
-    assert!(!done && said.contains("disk full; free space"), "{said}");
+    assert!(!done && said.contains(FULL), "{said}");
     assert_eq!(small.names(), [""; 0], "nothing of it stays");
     small.wait_fault(true);
     // Clients do not notice.
@@ -157,54 +218,49 @@ fn images_that_cannot_be_written_or_merged_are_named_and_taken_when_there_is_roo
     assert!(done, "{said}\n{}", small.real.cluster.evidence());
     small.wait_fault(false);
 
-    // Little changes from image to image, until their chain is merged. There is room for a change, not for that.
-    let taken =
-        |small: &Small| small.names().iter().filter(|name| name.starts_with("pack-")).count();
-    let mut packs = 0;
-    let full = (0..40).find_map(|n| {
-        small.change(n % 90..n % 90 + 4);
+    // Little is new from image to image, until their chain is merged. There is always room for that, and not for a merged one.
+    let mut keys = DATA_BYTES / VALUE_BYTES;
+    let mut packs = small.packs();
+    assert_eq!(packs.len(), 1);
+    let said = loop {
+        small.change(keys..keys + NEW_VALUES);
+        keys += NEW_VALUES;
         small.real.wait_agreed();
-        if n == 2 {
-            packs = taken(&small);
-            let free = nix::sys::statvfs::statvfs(&small.seen()).unwrap();
-            let free = (free.blocks_available() * free.fragment_size()) as usize;
-            fs::write(small.seen().join("ballast"), vec![1; free - 2 * MIB]).unwrap();
+        small.leave(ROOM);
+        let (done, said) = small.create_if_room();
+        if !done {
+            break said;
         }
-        let (done, said) = small.create(3);
-        (!done).then_some((n, said))
-    });
-    let (n, said) = full.expect("there is room for few images only");
-    assert!(said.contains("disk full; free space"), "{said}");
-    assert!(n > 2 && taken(&small) >= packs, "{n} images");
+        let now = small.packs();
+        assert_eq!(now.len(), packs.len() + 1, "one for what is new: {now:?}");
+        let new = now.iter().find(|(name, _)| !packs.contains_key(*name)).unwrap();
+        assert!(*new.1 < ROOM / 2, "{new:?} is small");
+        packs = now;
+        assert!(packs.len() <= MAX_PACKS, "{packs:?}");
+    };
+    // The pack of the new image, not what names it.
+    assert!(said.contains("images/pack-"), "{said}");
+    assert_eq!((packs.len(), &small.packs()), (MAX_PACKS, &packs), "all are there as before");
     small.wait_fault(true);
     assert!(small.names().iter().all(|name| !name.ends_with(".part")), "{:?}", small.names());
     let verified = small.real.cluster.place.run(&["checkpoint", "verify", "--name", "t"]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    // The chain is good to continue from.
+    let last = small.continues();
+    assert_eq!(small.packs(), packs);
 
-    fs::remove_file(small.seen().join("ballast")).unwrap();
+    small.leave(ROOM);
+    assert!(!small.create_if_room().0, "it is merged again");
+    small.wait_fault(true);
+
+    fs::remove_file(small.seen().join(BALLAST)).unwrap();
     small.change(0..4);
-    // A server that is behind does not stand at once.
-    let create = || small.create(3).0.then_some(());
-    wait_for_or("an image, as there is room", || small.real.cluster.evidence(), create);
+    assert!(small.create_if_room().0);
     small.wait_fault(false);
-    // What was kept is good to continue from, once the servers were compared behind it.
-    let mut at = 4;
-    let counts = || {
-        small.change(at..at + 1);
-        at = 4 + (at + 1) % 80;
-        let words = ["checkpoint", "ls", "--json", "--name", "t"];
-        let listed = small.real.cluster.place.run(&words).stdout;
-        let listed: Value = serde_json::from_slice(&listed).unwrap_or_default();
-        let own = listed.as_array()?.iter().find(|row| row["replica"] == 3)?;
-        let is_confirmed = |image: &Value| image["confirmed"] == true;
-        own["images"].as_array()?.iter().any(is_confirmed).then_some(())
-    };
-    wait_for("an image that counts", counts);
-    let node = small.row(3)["node_pid"].as_i64().unwrap() as i32;
-    kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
-    small.real.cluster.wait_said("node 3 died");
-    small.real.cluster.wait_status(0);
-    assert!(small.logged(3, r#""event":"restoring""#), "{}", small.real.cluster.evidence());
+    let merged = small.packs();
+    let new = merged.iter().find(|(name, _)| !packs.contains_key(*name)).unwrap();
+    assert!(*new.1 > ROOM, "{new:?} has what several of these had: {packs:?}");
+    assert!(small.continues() > last);
     small.real.end();
 }
 
