@@ -4,7 +4,7 @@ mod cluster;
 
 use cluster::{Cluster, address};
 use skein_log::{
-    Change, ChangeError, Config, Durability, Kind, MAX_REPLICAS, Place, Progress, StepError,
+    Change, ChangeError, Config, Durability, Kind, MAX_REPLICAS, Place, Progress, Role, StepError,
 };
 use skein_model::{LogIndex, ReplicaId};
 
@@ -337,6 +337,98 @@ fn a_loss_of_power_at_any_write_of_a_change_leaves_members_who_agree() {
             return;
         }
     }
+}
+
+/// Clients ask all the time, and what `slow` sends arrives so many calls of `settle` late, of which there are five in a tick.
+fn tick_under_load(cluster: &mut Cluster, slow: u64, calls: usize) {
+    cluster.slow = Some((slow, calls));
+    let leader = cluster.leader().expect("a leader");
+    for n in 0..4 {
+        cluster.propose(leader, &format!("load {n}"));
+    }
+    cluster.tick();
+}
+
+fn learns(cluster: &mut Cluster, id: u64) -> bool {
+    cluster.at(id).consensus.role() == Role::Learner
+}
+
+/// Without another one it and the leader are a majority.
+fn assert_counts(cluster: &mut Cluster, new: u64) {
+    cluster.slow = None;
+    let leader = cluster.leader().expect("a leader");
+    cluster.tick_until("the change has ended", |c| c.at(leader).consensus.status().is_whole());
+    let mut voters = voters(cluster, leader).into_iter();
+    let third = voters.find(|id| *id != leader && *id != new).expect("three");
+    cluster.kill(third, true);
+    cluster.propose(leader, "last");
+    (0..5).for_each(|_| cluster.tick());
+    for id in [leader, new] {
+        let executed = &cluster.replicas[&id].executed;
+        assert_eq!(executed.last().map(|(_, _, payload)| payload.as_str()), Some("last"));
+    }
+}
+
+/// At each of its answers a later entry is committed already.
+#[test]
+fn a_learner_that_answers_late_gets_its_vote_under_load() {
+    let until_it_votes = |cluster: &mut Cluster, id: u64, after: &dyn Fn(&mut Cluster)| {
+        for _ in 0..60 {
+            after(cluster);
+            tick_under_load(cluster, id, 12);
+            if !learns(cluster, id) {
+                return;
+            }
+        }
+        panic!("replica {id} is without its vote");
+    };
+    // One that replaces another.
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let (old, new) = (leader % 3 + 1, cluster.join());
+    let change = replace(old, new);
+    until_it_votes(&mut cluster, new, &|cluster| {
+        let _ = ask(cluster, &change, false);
+    });
+    go_on(&mut cluster, &change, false);
+    assert_counts(&mut cluster, new);
+    // And one that lost its log in memory, or its disk.
+    for durability in [Durability::Memory, Durability::Fsync] {
+        let mut cluster = Cluster::new(3, durability);
+        let leader = cluster.elect();
+        let lost = leader % 3 + 1;
+        cluster.kill(lost, true);
+        if durability == Durability::Fsync {
+            cluster.replace_disk(lost);
+        }
+        cluster.restart(lost);
+        until_it_votes(&mut cluster, lost, &|cluster| {
+            (1..=3).for_each(|id| cluster.at(id).consensus.request_rejoin(ReplicaId(lost), 1));
+        });
+        assert_counts(&mut cluster, lost);
+    }
+}
+
+/// Commits could wait for it for as long as it is behind.
+#[test]
+fn a_learner_that_is_far_behind_gets_no_vote_before_it_is_not() {
+    let mut cluster = Cluster::new(3, Durability::Memory);
+    let leader = cluster.elect();
+    let lost = leader % 3 + 1;
+    cluster.kill(lost, true);
+    cluster.restart(lost);
+    (1..=3).for_each(|id| cluster.at(id).consensus.request_rejoin(ReplicaId(lost), 1));
+    // Three election timeouts.
+    for _ in 0..200 {
+        tick_under_load(&mut cluster, lost, 150);
+        assert!(learns(&mut cluster, lost));
+    }
+    let leader = cluster.leader().unwrap();
+    let matched = cluster.at(leader).consensus.status().peers;
+    let matched = matched.iter().find(|peer| peer.id.0 == lost && !peer.voter).unwrap().matched;
+    assert!(matched > LogIndex(100), "it gets entries all the time");
+    cluster.tick_until("it has its vote", |cluster| !learns(cluster, lost));
+    assert_counts(&mut cluster, lost);
 }
 
 fn fourth_is_a_witness(config: &mut Config) {

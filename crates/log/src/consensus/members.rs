@@ -25,7 +25,7 @@ pub(super) struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// The next change that the members need, if any. `caught_up` says whether a learner has all committed entries.
+    /// The next change that the members need, if any. `caught_up` says whether a learner may have a vote ([`super::rounds`]).
     pub(super) fn change(&self, caught_up: impl Fn(u64) -> bool) -> Option<ConfChangeV2> {
         if !self.members.voters_outgoing.is_empty() {
             // A leader died between the two halves of a change: the empty change ends it.

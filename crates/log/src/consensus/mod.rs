@@ -73,6 +73,7 @@ mod members;
 mod messages;
 mod process;
 mod rhythm;
+mod rounds;
 mod store;
 mod uncommitted;
 
@@ -171,6 +172,8 @@ pub struct Consensus {
     /// What was recovered of marked entries.
     marked: Vec<LogEntry>,
     rhythm: rhythm::Rhythm,
+    /// What learners must have.
+    round: rounds::Round,
 }
 
 impl Consensus {
@@ -247,6 +250,7 @@ impl Consensus {
             names_no_founders: false,
             marked,
             rhythm: rhythm::Rhythm::default(),
+            round: rounds::Round::default(),
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
@@ -287,6 +291,7 @@ impl Consensus {
         self.tick_campaign();
         self.tick_snapshots();
         self.tick_candidate();
+        self.tick_round();
     }
 
     /// The number of ticks until one may have an effect, at least 1: those before it only count.
@@ -674,9 +679,6 @@ impl Consensus {
         if idle || raft.state != StateRole::Leader || raft.has_pending_conf() {
             return;
         }
-        let committed = raft.raft_log.committed;
-        let caught_up =
-            |member| raft.prs().get(member).is_some_and(|peer| peer.matched >= committed);
         // One that does not say that it knows the needed level waits until it does.
         let wanted = self.wanted.iter().filter(|(replica, _)| self.is_new_enough(**replica));
         let wanted = wanted.map(|(replica, incarnation)| (*replica, *incarnation)).collect();
@@ -686,7 +688,7 @@ impl Consensus {
             candidate: self.candidate.as_ref(),
             places: &self.places,
         };
-        let Some(change) = next.change(caught_up) else { return };
+        let Some(change) = next.change(|learner| self.has_caught_up(learner)) else { return };
         // Refused while busy: tried again at the next turn.
         let _ = self.propose_change(change);
     }

@@ -82,6 +82,10 @@ pub struct Cluster {
     pub steps_left: Option<u64>,
     /// Some messages are lost.
     pub loses: Option<SimRng>,
+    /// What this replica sends arrives so many calls of `settle` later.
+    pub slow: Option<(u64, usize)>,
+    /// What is on its way so, and the calls that are left.
+    late: VecDeque<(usize, u64, Outgoing)>,
 }
 
 pub const CLUSTER: ClusterId = ClusterId(7);
@@ -234,6 +238,8 @@ impl Cluster {
             brings_images: false,
             steps_left: None,
             loses: None,
+            slow: None,
+            late: VecDeque::new(),
         }
     }
 
@@ -292,27 +298,46 @@ impl Cluster {
         let ids: Vec<u64> = self.replicas.keys().copied().collect();
         ids.iter().for_each(|id| self.run(*id));
         let mut waiting = VecDeque::new();
+        for (from, message) in self.come_late() {
+            self.deliver(from, message, &mut waiting);
+        }
         while let Some((from, message)) = self.network.pop_front() {
-            let to = message.to.0;
-            if self.trace {
-                let lost = self.cut.contains(&(from, to)) || !self.at(to).alive;
-                let what = wire::describe(&message.bytes).expect("replicas send messages");
-                let end = if lost { " (lost)" } else { "" };
-                self.events.push(format!("  {from} -> {to}: {what}{end}"));
-            }
-            if self.loses.as_mut().is_some_and(|rng| rng.chance(10)) {
-                continue;
-            }
-            if self.at(to).stopped {
-                waiting.push_back((from, message));
-            } else if self.at(to).alive && !self.cut.contains(&(from, to)) {
-                if let Err(error) = self.at(to).consensus.step(ReplicaId(from), &message.bytes) {
-                    self.at(to).refused.push(error);
-                }
-                self.run(to);
+            if let Some((_, calls)) = self.slow.filter(|(slow, _)| *slow == from) {
+                self.late.push_back((calls, from, message));
+            } else {
+                self.deliver(from, message, &mut waiting);
             }
         }
         self.network = waiting;
+    }
+
+    /// What a slow replica has sent, and arrives now; all if it is slow no more.
+    fn come_late(&mut self) -> Vec<(u64, Outgoing)> {
+        self.late.iter_mut().for_each(|(left, ..)| *left -= 1);
+        let is_due = |(left, ..): &&(usize, u64, Outgoing)| *left == 0 || self.slow.is_none();
+        let come = self.late.iter().take_while(is_due).count();
+        self.late.drain(..come).map(|(_, from, message)| (from, message)).collect()
+    }
+
+    fn deliver(&mut self, from: u64, message: Outgoing, waiting: &mut VecDeque<(u64, Outgoing)>) {
+        let to = message.to.0;
+        if self.trace {
+            let lost = self.cut.contains(&(from, to)) || !self.at(to).alive;
+            let what = wire::describe(&message.bytes).expect("replicas send messages");
+            let end = if lost { " (lost)" } else { "" };
+            self.events.push(format!("  {from} -> {to}: {what}{end}"));
+        }
+        if self.loses.as_mut().is_some_and(|rng| rng.chance(10)) {
+            return;
+        }
+        if self.at(to).stopped {
+            waiting.push_back((from, message));
+        } else if self.at(to).alive && !self.cut.contains(&(from, to)) {
+            if let Err(error) = self.at(to).consensus.step(ReplicaId(from), &message.bytes) {
+                self.at(to).refused.push(error);
+            }
+            self.run(to);
+        }
     }
 
     /// The shortest tick everywhere, and all its effects.
