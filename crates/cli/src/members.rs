@@ -1,7 +1,7 @@
 //! `skein members`: replicas come, go and are replaced while the cluster serves.
 //!
 //! Each request is repeated at a node of this machine, which passes it on to the leader, until it is done ([`skein_replica::members`]). So neither a new leader nor a lost
-//! answer ends it.
+//! answer ends it. The limit is on the time in which nothing gets on: a replica that is taken in may need an image that takes longer to come.
 //!
 //! Exit codes: 0 done; 2 refused, or not done in time; 3 no such cluster.
 
@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use skein_node::status::{MemberReport, MembersStatus};
-use skein_replica::members::{Answer, Request, Step, Wanted};
+use skein_replica::members::{Answer, Has, Request, Step, Wanted};
 
 use crate::admin::{self, AdminError};
 use crate::args::{MembersArgs, MembersTask};
@@ -55,9 +55,9 @@ pub fn members(args: &MembersArgs) -> Result<u8, Failure> {
     };
     let mut asker =
         Asker { state: &state, said: String::new(), accepted: false, json: args.how.json };
-    match asker.until(&wanted, Instant::now() + limit)? {
+    match asker.until(&wanted, limit)? {
         End::Done => {}
-        End::Late(line) => asker.withdraw(&wanted, &line, limit)?,
+        End::Late(line) => asker.withdraw(&wanted, &line)?,
     }
     if args.how.json {
         println!("{}", serde_json::json!({ "done": done }));
@@ -124,8 +124,38 @@ fn table(name: &str, listed: &MembersStatus) -> String {
 
 enum End {
     Done,
-    /// Not in time, with the last answer.
+    /// Not in time: why, with the last answer.
     Late(String),
+}
+
+/// How long a change may get on no further.
+struct Limit {
+    limit: Duration,
+    until: Instant,
+    has: Option<Has>,
+    /// Something came after the beginning.
+    moved: bool,
+}
+
+impl Limit {
+    fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, until: now + limit, has: None, moved: false }
+    }
+
+    /// A replica that is taken in has this by now; nothing is known of it in the answer of an earlier version, and before it is reached.
+    fn hear(&mut self, has: Option<Has>, now: Instant) {
+        let Some(has) = has else { return };
+        if self.has.is_none_or(|before| has.is_more_than(&before)) {
+            (self.until, self.moved) = (now + self.limit, true);
+        }
+        self.has = Some(has);
+    }
+
+    /// Why it is over, if it is.
+    fn over(&self, line: &str, now: Instant) -> Option<String> {
+        let what = if self.moved { "nothing more has come" } else { "not done" };
+        (now > self.until).then(|| format!("{what} within {} s: {line}", self.limit.as_secs()))
+    }
 }
 
 struct Asker<'a> {
@@ -138,8 +168,9 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn until(&mut self, wanted: &Wanted, limit: Instant) -> Result<End, Failure> {
+    fn until(&mut self, wanted: &Wanted, limit: Duration) -> Result<End, Failure> {
         let (mut first, mut agrees) = (true, false);
+        let mut limit = Limit::new(limit, Instant::now());
         loop {
             let request = Request { wanted: wanted.clone(), first };
             let json = serde_json::to_string(&request).expect("a plain struct is valid JSON");
@@ -150,11 +181,12 @@ impl Asker<'_> {
             });
             match answer {
                 Ok(Answer { step: Step::Done, .. }) => return Ok(End::Done),
-                Ok(Answer { step: Step::Refused, line }) => {
+                Ok(Answer { step: Step::Refused, line, .. }) => {
                     return Err(failure(self.state, line, ""));
                 }
-                Ok(Answer { step: Step::Later, line }) => self.say(&line),
-                Ok(Answer { step: step @ (Step::Goes | Step::Agrees), line }) => {
+                Ok(Answer { step: Step::Later, line, .. }) => self.say(&line),
+                Ok(Answer { step: step @ (Step::Goes | Step::Agrees), line, has }) => {
+                    limit.hear(has, Instant::now());
                     (first, agrees) = (false, step == Step::Agrees);
                     self.accepted = true;
                     self.say(&line);
@@ -169,8 +201,8 @@ impl Asker<'_> {
                     self.say(&format!("the node of this machine: {error}"));
                 }
             }
-            if Instant::now() > limit {
-                return Ok(End::Late(self.said.clone()));
+            if let Some(why) = limit.over(&self.said, Instant::now()) {
+                return Ok(End::Late(why));
             }
             sleep(AGAIN);
         }
@@ -201,12 +233,11 @@ impl Asker<'_> {
     }
 
     /// A replica has not come in in time.
-    fn withdraw(&mut self, wanted: &Wanted, line: &str, limit: Duration) -> Result<(), Failure> {
-        let why = format!("not done within {} s: {line}", limit.as_secs());
+    fn withdraw(&mut self, wanted: &Wanted, why: &str) -> Result<(), Failure> {
         let (Wanted::Add { id, .. } | Wanted::Replace { id, .. }) = wanted else {
             return Err(failure(self.state, why, "see 'skein members' and 'skein status'"));
         };
-        let gone = self.until(&Wanted::Withdraw { id: *id }, Instant::now() + WITHDRAWN_WITHIN);
+        let gone = self.until(&Wanted::Withdraw { id: *id }, WITHDRAWN_WITHIN);
         match gone {
             Ok(End::Done) => {
                 let fix = format!(
@@ -230,6 +261,32 @@ impl Asker<'_> {
 mod tests {
     use super::*;
     use skein_replica::config::Kind;
+
+    #[test]
+    fn the_limit_counts_from_what_came_last() {
+        let begun = Instant::now();
+        let at = |s: u64| begun + Duration::from_secs(s);
+        let has = |entry, image_kib| Some(Has { entry, image_kib });
+        let mut limit = Limit::new(Duration::from_secs(10), begun);
+        limit.hear(None, at(9));
+        assert_eq!(limit.over("x", at(10)), None);
+        assert_eq!(limit.over("x", at(11)).unwrap(), "not done within 10 s: x");
+        // It is reached, fetches an image, then another one from its beginning, and gets the log; nothing new in between.
+        for (s, now) in [(9, has(0, 0)), (18, has(0, 7)), (27, has(0, 9))] {
+            limit.hear(now, at(s));
+            limit.hear(now, at(s + 5));
+            limit.hear(None, at(s + 5));
+            assert_eq!(limit.over("x", at(s + 10)), None);
+            let why = limit.over("x", at(s + 11)).unwrap();
+            assert_eq!(why, "nothing more has come within 10 s: x");
+        }
+        limit.hear(has(0, 2), at(36));
+        assert!(limit.over("x", at(38)).is_some(), "less is not more");
+        limit.hear(has(0, 3), at(37));
+        assert_eq!(limit.over("x", at(47)), None);
+        limit.hear(has(5, 0), at(46));
+        assert_eq!(limit.over("x", at(56)), None);
+    }
 
     #[test]
     fn members_are_listed_with_what_they_wait_for() {

@@ -379,6 +379,51 @@ fn a_passive_replica_filled_behind_an_upgrade_takes_over() {
     nodes.wait_members(&[1, 2, 3]);
 }
 
+/// An image that comes as fast as is allowed needs longer than the limit, which counts from the last part of it.
+#[test]
+fn one_whose_image_takes_long_is_not_withdrawn_while_it_comes() {
+    const LIMIT_S: u64 = 6;
+    const RATE: u64 = 1 << 20;
+    let mut nodes = Nodes::new();
+    nodes.hosts.setup.checkpoint = format!("log_entries = 300\nfetch_bytes_per_s = {RATE}");
+    nodes.begin(1, "found", &[1]);
+    let mut client = wait_redis(nodes.ports[0]);
+    // Nothing packs it.
+    let mut word = 88_172_645_463_325_252_u64;
+    for n in 0..(LIMIT_S + 4) {
+        let words = std::iter::from_fn(|| {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            Some(word.to_le_bytes())
+        });
+        let value: Vec<u8> = words.take(RATE as usize / 8).flatten().collect();
+        assert!(client.ask(&[b"SET", format!("key:{n}").as_bytes(), value.as_slice()]).is_ok());
+    }
+    let own = |key: &str| nodes.status(1)["replicas"][0][key].as_u64().unwrap_or_default();
+    wait_for_or(
+        "a log that begins behind an image",
+        || nodes.evidence(),
+        || {
+            nodes.does(1, &["checkpoint", "create"]);
+            client.set("other", "value").unwrap();
+            (own("first_entry") > 1).then_some(())
+        },
+    );
+    nodes.begin(2, "join", &[1]);
+    let runs = || nodes.skein(2, &["members"]).status.success().then_some(());
+    wait_for_or("the node to run", || nodes.evidence(), runs);
+    let place = format!("2={}", nodes.address(2));
+    let limit = LIMIT_S.to_string();
+    let said = nodes.does(1, &["members", "add", &place, "--timeout", &limit]);
+    assert!(said.contains("is a member and votes"), "{said}");
+    let text = fs::read_to_string(nodes.hosts.log(2)).unwrap();
+    let received = text.lines().find(|line| line.contains("\"image_received\"")).unwrap();
+    let received: serde_json::Value = serde_json::from_str(received).unwrap();
+    assert!(received["bytes"].as_u64().unwrap() > (LIMIT_S + 2) * RATE, "{received}");
+    nodes.wait_members(&[1, 2]);
+}
+
 /// Whichever of them is lost, and stays away, the other two go on: so the witness votes.
 #[test]
 fn two_actives_and_a_witness_go_on_without_any_one() {

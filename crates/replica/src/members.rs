@@ -88,13 +88,34 @@ pub struct Answer {
     pub step: Step,
     /// The same in words, or why it is refused.
     pub line: String,
+    /// What a replica that is being taken in has by now. A leader of an earlier version does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has: Option<Has>,
+}
+
+/// What a replica has of what fills it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Has {
+    /// The log up to this entry.
+    pub entry: u64,
+    /// Of an image that it fetches, so many KiB; 0 while it fetches none.
+    #[serde(default)]
+    pub image_kib: u64,
+}
+
+impl Has {
+    /// Whether something has come since it had `before`. What began anew, as with another leader or another image, counts again.
+    #[must_use]
+    pub const fn is_more_than(&self, before: &Self) -> bool {
+        self.entry > before.entry || self.image_kib > before.image_kib
+    }
 }
 
 impl Answer {
     /// An answer.
     #[must_use]
     pub fn new(step: Step, line: impl Into<String>) -> Self {
-        Self { step, line: line.into() }
+        Self { step, line: line.into(), has: None }
     }
 }
 
@@ -133,8 +154,12 @@ impl Wanted {
     }
 }
 
-/// The answer to a change that is this far.
-pub(crate) fn answer(change: &Change, result: Result<Progress, ChangeError>) -> Answer {
+/// The answer to a change that is this far. `image_kib`: what a replica says it has of an image that it fetches.
+pub(crate) fn answer(
+    change: &Change,
+    result: Result<Progress, ChangeError>,
+    image_kib: impl FnOnce(ReplicaId) -> Option<u64>,
+) -> Answer {
     let id = match change {
         Change::Add(id, ..)
         | Change::Replace(_, id, ..)
@@ -151,15 +176,53 @@ pub(crate) fn answer(change: &Change, result: Result<Progress, ChangeError>) -> 
                 "the leader has not heard of replica {id} yet: 'skein join' there, then 'skein node'"
             ),
         ),
-        Ok(Progress::Fills(has, of)) => Answer::new(
-            Step::Goes,
-            format!("replica {id} is filled: it has the log up to entry {has} of {of}"),
-        ),
+        Ok(Progress::Fills(entry, of)) => {
+            let kib = image_kib(*id);
+            let image = kib.map(|kib| format!(", and {} MiB of an image", kib >> 10));
+            let image = image.unwrap_or_default();
+            let line = format!(
+                "replica {id} is filled: it has the log up to entry {entry} of {of}{image}"
+            );
+            let has = Has { entry: entry.0, image_kib: kib.unwrap_or_default() };
+            Answer { has: Some(has), ..Answer::new(Step::Goes, line) }
+        }
         Ok(Progress::Agreeing) => Answer::new(Step::Agrees, "the members agree on it"),
         Ok(Progress::Done) => Answer::new(Step::Done, "done"),
         Err(error @ (ChangeError::NotLeader(_) | ChangeError::Busy)) => {
             Answer::new(Step::Later, error.to_string())
         }
         Err(error) => Answer::new(Step::Refused, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skein_model::LogIndex;
+
+    #[test]
+    fn an_answer_says_what_a_replica_has_and_earlier_versions_read_the_rest() {
+        let change = Change::Add(ReplicaId(4), "a:1".into(), Kind::Active);
+        let fills = || Ok(Progress::Fills(LogIndex(5), LogIndex(9)));
+        let line = "replica 4 is filled: it has the log up to entry 5 of 9";
+        let without = answer(&change, fills(), |_| None);
+        assert_eq!((without.step, without.line.as_str()), (Step::Goes, line));
+        assert_eq!(without.has, Some(Has { entry: 5, image_kib: 0 }));
+        let with = answer(&change, fills(), |id| (id == ReplicaId(4)).then_some(3 << 10));
+        assert_eq!(with.line, format!("{line}, and 3 MiB of an image"));
+        assert_eq!(with.has, Some(Has { entry: 5, image_kib: 3 << 10 }));
+        let json = serde_json::to_string(&with).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&json).unwrap(), with);
+
+        // As it was before `has`.
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Before {
+            step: Step,
+            line: String,
+        }
+        let before: Before = serde_json::from_str(&json).unwrap();
+        assert_eq!(before, Before { step: Step::Goes, line: with.line });
+        let json = serde_json::to_string(&before).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&json).unwrap().has, None);
     }
 }

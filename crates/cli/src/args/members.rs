@@ -35,7 +35,7 @@ pub struct HowArgs {
     /// Machine-readable
     #[arg(long, global = true)]
     pub json: bool,
-    /// How long a change may take; a replica that has not come in by then is withdrawn again [s]
+    /// How long a change may get on no further; a replica of which nothing more has come by then is withdrawn again [s]
     #[arg(long, global = true, value_name = "S", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,

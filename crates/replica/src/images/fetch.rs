@@ -131,6 +131,12 @@ impl Fetch {
         }
     }
 
+    /// The bytes of it that are stored.
+    #[must_use]
+    pub const fn stored(&self) -> u64 {
+        self.stored
+    }
+
     /// The entry of the image.
     #[must_use]
     pub const fn index(&self) -> LogIndex {

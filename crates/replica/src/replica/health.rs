@@ -15,10 +15,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// "My server has executed this entry; I am not fit to lead (1) or am (0); answer with this": index u64, u64, stamp u64. Behind that the newest [`Level`] that its sender
-/// knows, u16; not from a node from before levels, which reads no more than the three numbers.
+/// knows, u16; not from a node from before levels, which reads no more than the three numbers. Behind that, while it fetches an image, how many KiB of it it has, [`KIB_BYTES`]:
+/// nodes with levels read the two bytes and no more, as long as fewer than eight follow the numbers.
 pub(super) const STATE: u8 = KIND_APP + 10;
 /// The answer: stamp u64.
 pub(super) const ANSWER: u8 = KIND_APP + 11;
+
+/// The bytes of a number of KiB: enough for a PiB.
+const KIB_BYTES: usize = 5;
 
 /// A server that must still execute the log, or begin it, has this many times the patience,
 const CATCHING_UP: u32 = 10;
@@ -53,6 +57,48 @@ impl Health {
     /// Watches nothing yet; these are the others.
     pub fn new(others: impl Iterator<Item = ReplicaId>) -> Self {
         Self { neighbours: Neighbours::new(others), ..Self::default() }
+    }
+}
+
+/// What [`STATE`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    executed: u64,
+    unfit: bool,
+    stamp: u64,
+    /// None from before levels.
+    level: Option<Level>,
+    /// KiB of an image that its sender fetches. Not said without a level.
+    kib: Option<u64>,
+}
+
+impl State {
+    fn to_bytes(self) -> Vec<u8> {
+        let Self { executed, unfit, stamp, level, kib } = self;
+        let mut bytes = [executed, u64::from(unfit), stamp].map(u64::to_le_bytes).concat();
+        if let Some(level) = level {
+            bytes.extend_from_slice(&level.0.to_le_bytes());
+            let kib = kib.map(|kib| kib.min((1 << (8 * KIB_BYTES)) - 1).to_le_bytes());
+            bytes.extend(kib.into_iter().flat_map(|kib| kib.into_iter().take(KIB_BYTES)));
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let words = bytes.chunks_exact(8);
+        let (level, rest) = match words.remainder().split_first_chunk() {
+            Some((level, rest)) => (Some(Level(u16::from_le_bytes(*level))), rest),
+            None => (None, &[][..]),
+        };
+        let kib = rest.first_chunk::<KIB_BYTES>().map(|kib| {
+            let mut word = [0; 8];
+            word[..KIB_BYTES].copy_from_slice(kib);
+            u64::from_le_bytes(word)
+        });
+        let words: Vec<u64> =
+            words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+        let &[executed, unfit, stamp] = words.as_slice() else { return None };
+        Some(Self { executed, unfit: unfit != 0, stamp, level, kib })
     }
 }
 
@@ -178,12 +224,8 @@ impl<E: Environment> Replica<E> {
 
     fn state_message(&self, executed: u64, unfit: bool) -> Vec<u8> {
         let stamp = self.now.as_micros() as u64;
-        let mut bytes = [executed, u64::from(unfit), stamp].map(u64::to_le_bytes).concat();
-        let level = self.consensus.known_level();
-        if level > Level::FIRST {
-            bytes.extend_from_slice(&level.0.to_le_bytes());
-        }
-        bytes
+        let level = Some(self.consensus.known_level()).filter(|level| *level > Level::FIRST);
+        State { executed, unfit, stamp, level, kib: self.images.fetched_kib() }.to_bytes()
     }
 
     fn watch_server(&mut self) {
@@ -245,16 +287,13 @@ impl<E: Environment> Replica<E> {
 
     /// The state of another replica.
     pub(super) fn peer_is(&mut self, peer: ReplicaId, bytes: &[u8]) {
-        let words = bytes.chunks_exact(8);
-        let level = words.remainder().first_chunk().map(|level| Level(u16::from_le_bytes(*level)));
-        let words: Vec<u64> =
-            words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
-        let &[executed, unfit, stamp] = words.as_slice() else {
+        let Some(State { executed, unfit, stamp, level, kib }) = State::from_bytes(bytes) else {
             self.distrust(peer, &format!("a malformed message ({STATE})"));
             return;
         };
         self.peer_knows(peer, level);
-        self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
+        self.images.another_has(peer, kib);
+        self.health.neighbours.pulse(peer, LogIndex(executed), unfit);
         self.health.unanswered.push((peer, stamp, self.now));
     }
 
@@ -275,5 +314,35 @@ impl<E: Environment> Replica<E> {
         }
         let took = self.now.saturating_sub(Duration::from_micros(stamp));
         self.health.neighbours.answered(peer, took, self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_and_by_earlier_versions() {
+        let most = (1 << 40) - 1;
+        for (level, kib) in
+            [(None, None), (Some(3), None), (Some(3), Some(0)), (Some(3), Some(most))]
+        {
+            let state = State { executed: 7, unfit: true, stamp: 9, level: level.map(Level), kib };
+            let bytes = state.to_bytes();
+            assert_eq!(State::from_bytes(&bytes), Some(state));
+            // Those from before levels read three numbers, and others two bytes behind them.
+            let words = bytes.chunks_exact(8);
+            let behind = words.remainder().first_chunk().map(|level| u16::from_le_bytes(*level));
+            assert_eq!((words.len(), behind), (3, level));
+        }
+        let state = State {
+            executed: 7,
+            unfit: false,
+            stamp: 9,
+            level: Some(Level(3)),
+            kib: Some(u64::MAX),
+        };
+        assert_eq!(State::from_bytes(&state.to_bytes()).unwrap().kib, Some(most));
+        assert_eq!(State::from_bytes(&[0; 16]), None);
     }
 }

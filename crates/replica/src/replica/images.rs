@@ -74,6 +74,8 @@ pub(super) struct Images {
     held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
     /// The newest confirmed image that each replica has said it has, connected or not.
     pub(super) known: BTreeMap<ReplicaId, LogIndex>,
+    /// KiB that others say they have of an image that they fetch, from whomever.
+    others_have: BTreeMap<ReplicaId, u64>,
     /// This replica cannot continue without an image of this entry or a later one.
     need: Option<LogIndex>,
     /// When the others were asked for one last.
@@ -116,6 +118,7 @@ impl Images {
             fetch: None,
             held: BTreeMap::new(),
             known: BTreeMap::new(),
+            others_have: BTreeMap::new(),
             need: None,
             need_told: Duration::ZERO,
             doubted: LogIndex(0),
@@ -189,9 +192,28 @@ impl Images {
     /// A peer is gone.
     pub(super) fn lost(&mut self, peer: ReplicaId) {
         self.held.remove(&peer);
+        self.others_have.remove(&peer);
         if self.fetch.as_ref().is_some_and(|fetch| fetch.from == peer) {
             self.fetch = None;
         }
+    }
+
+    /// KiB that are here of an image that is fetched.
+    pub(super) fn fetched_kib(&self) -> Option<u64> {
+        self.fetch.as_ref().map(|fetch| fetch.stored() >> 10)
+    }
+
+    /// A peer says the same of itself.
+    pub(super) fn another_has(&mut self, peer: ReplicaId, kib: Option<u64>) {
+        match kib {
+            Some(kib) => drop(self.others_have.insert(peer, kib)),
+            None => drop(self.others_have.remove(&peer)),
+        }
+    }
+
+    /// What it said last, unless it fetches none, or is not connected.
+    pub(super) fn kib_of(&self, peer: ReplicaId) -> Option<u64> {
+        self.others_have.get(&peer).copied()
     }
 
     pub(super) fn status(&self) -> ImagesStatus {

@@ -342,7 +342,7 @@ impl<E: Environment> Replica<E> {
             };
         }
         self.follow_members();
-        answer(&change, result)
+        answer(&change, result, |id| self.images.kib_of(id))
     }
 
     fn transfer(&mut self, to: ReplicaId) -> Answer {
