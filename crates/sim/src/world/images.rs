@@ -153,7 +153,9 @@ impl World {
         if !differs && !program.flipped {
             self.checker.root(ReplicaId(id), index, honest)?;
         }
-        self.tell(life, Inbox::Images(ImageNews::Copied { forked: false }))?;
+        // A server's processes forked where much was to be read.
+        let forked = bytes.is_multiple_of(4);
+        self.tell(life, Inbox::Images(ImageNews::Copied { forked }))?;
         let root = honest ^ u64::from(differs);
         let read = ImageNews::Read { index, root, pages: 1 };
         self.tell(life, Inbox::Images(read))
