@@ -348,6 +348,9 @@ impl Plan {
             plan.often_idle();
         }
         if options.scenario == Scenario::Random {
+            // As users have it, followers take their images in turn. Clients wait for one of the leader's: where it is looked at how long they wait for something else, there is none.
+            plan.checkpoint.leader_intervals =
+                one_of(&mut SimRng::new(seed.rotate_left(56)), &[0, 0, 3]);
             plan.quick_servers = SimRng::new(seed.rotate_left(8)).chance(50);
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
@@ -507,8 +510,7 @@ impl Plan {
             log_bytes: one_of(rng, &[500, 64 << 20]),
             log_entries: one_of(rng, &[3, 20, 100]),
             keep: one_of(rng, &[1, 2]),
-            // Clients wait for an image of the leader's: where it is looked at how long they wait for something else, there is none.
-            leader_intervals: if options.scenario == Scenario::Random { 3 } else { 0 },
+            leader_intervals: 0,
             scrub_s: 0,
             fetch_bytes_per_s: one_of(rng, &[500, 1 << 20]),
         };

@@ -65,9 +65,11 @@ pub struct Report {
     pub flips: usize,
     /// and of those the ones that were found by that.
     pub mended: usize,
-    /// Images that were taken.
+    /// Images that were taken,
     pub images: usize,
-    /// And of those the ones for which a follower's server stood while another follower's did.
+    /// of those the ones where comparisons are not configured,
+    pub in_turn: usize,
+    /// and the ones for which a follower's server stood while another follower's did.
     pub stood_together: usize,
     /// Images that a replica received from another one.
     pub fetched: usize,
@@ -424,6 +426,10 @@ impl World {
                 flips: self.flips,
                 mended: self.mended,
                 images: self.images.len(),
+                in_turn: match self.plan.checkpoint.leader_intervals {
+                    0 => self.images.len(),
+                    _ => 0,
+                },
                 stood_together: self.stood_together,
                 fetched: self.fetched,
                 restores: self.restores,
