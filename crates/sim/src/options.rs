@@ -327,6 +327,7 @@ impl Plan {
 
     pub(crate) fn new(seed: u64, rng: &mut SimRng, options: &Options) -> Self {
         let mut plan = Self::random(rng, options);
+        plan.draw_few_founders(seed, options);
         if options.broken.is_none() && options.scenario == Scenario::Random {
             // A wrong answer is found by a majority of servers. Drawn aside, so that the rest of a seed's plan stays.
             plan.kinds = Self::kinds(plan.replicas, &mut SimRng::new(!seed));
@@ -435,6 +436,19 @@ impl Plan {
             _ => {}
         }
         plan
+    }
+
+    /// A small share of the clusters begins with one or two replicas, of which none may be lost. The operator adds others. Drawn aside, as kinds are.
+    fn draw_few_founders(&mut self, seed: u64, options: &Options) {
+        let rng = &mut SimRng::new(seed.rotate_left(4));
+        let random = options.broken.is_none() && options.scenario == Scenario::Random;
+        // In memory they are no more than one can lose, and do not grow.
+        if random && self.durability == Durability::Fsync && rng.chance(8) {
+            self.replicas = one_of(rng, &[1, 1, 2]);
+            self.loses_some = false;
+            // No majority of clocks is right.
+            self.bad_clock_us = 0;
+        }
     }
 
     /// In half of the clusters all are active; others have any that can form one.

@@ -1,5 +1,6 @@
 //! Faults, and their ends.
 
+use super::operator::LEAST;
 use super::{Event, World};
 use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
@@ -52,7 +53,12 @@ impl World {
         self.plan.durability == Durability::Fsync || self.can_do_without(id)
     }
 
-    /// Everyone runs, has its vote, and the leader knows it.
+    /// A majority is left without any one of the members, and of their servers.
+    fn are_enough(&self) -> bool {
+        self.members().len() >= LEAST
+    }
+
+    /// Everyone runs, has its vote, and the leader knows it; and one can be lost.
     pub(super) fn is_whole(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
         let process = self.machines[&leader].process.as_ref().expect("it leads");
@@ -64,6 +70,7 @@ impl World {
             status.peers.iter().any(|peer| (peer.id, peer.incarnation) == (machine.id, incarnation))
         };
         status.is_whole()
+            && self.are_enough()
             && self.operator.rests()
             && self
                 .machines
@@ -143,8 +150,9 @@ impl World {
             }
             9 => return self.transfer(id, any),
             10 => {
-                // The clock jumps, forwards or back; that of the first replica by a year.
-                let reach = if id == 1 { YEAR_US as u64 } else { 2_500_000 };
+                // The clock jumps, forwards or back; that of the first replica by a year, where it has two others.
+                let far = id == 1 && self.plan.replicas >= LEAST as u64;
+                let reach = if far { YEAR_US as u64 } else { 2_500_000 };
                 let off = self.rng.below(2 * reach);
                 self.at(id).clock_offset_us = off as i64 - reach as i64;
                 self.trace(|| {
@@ -252,7 +260,7 @@ impl World {
         let often_quiet = self.plan.timer_ns == 0 || self.plan.timer_ns < 50_000_000;
         // Where one replica has no server and another is gone, nobody is left to compare with.
         let comparable = self.plan.all_are_active();
-        if !often_quiet || !comparable || self.someone_differs() {
+        if !often_quiet || !comparable || !self.are_enough() || self.someone_differs() {
             return;
         }
         // Memory is looked at where images are compared: in few clusters, so it is mostly that there.

@@ -49,6 +49,10 @@ const BEGINS_US: u64 = 10 * YEAR_US as u64;
 /// The summary of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// The replicas that it began with,
+    pub founders: u64,
+    /// and its members in the end.
+    pub members: usize,
     /// Committed entries.
     pub entries: usize,
     /// Answered operations, and all of them.
@@ -417,6 +421,8 @@ impl World {
     pub(crate) fn run(mut self) -> Result<Report, Failure> {
         match self.run_to_end() {
             Ok(()) => Ok(Report {
+                founders: self.plan.replicas,
+                members: self.members().len(),
                 entries: self.checker.extent().0,
                 answered: self.history.iter().filter(|op| op.returned_us.is_some()).count(),
                 operations: self.history.len(),

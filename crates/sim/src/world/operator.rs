@@ -1,7 +1,7 @@
 //! An operator who adds, removes and replaces replicas, and moves leadership, in the middle of all faults.
 //!
 //! One request at a time, repeated to any node that runs until it is done or refused; a replica that does not come in within some seconds is withdrawn. The operator gives
-//! up a machine only when its removal is wanted, and never has fewer than three members.
+//! up a machine only when its removal is wanted, and removes none of three members.
 
 use super::{Event, World};
 use crate::machine::{Machine, address};
@@ -11,7 +11,8 @@ use skein_replica::members::{Answer, Request, Step, Wanted};
 use skein_replica::replica::{Command, Inbox};
 use std::collections::BTreeSet;
 
-const LEAST: usize = 3;
+/// None of so few members is removed.
+pub(super) const LEAST: usize = 3;
 const MOST: usize = 6;
 /// More machines than this are never made.
 const MAX_MACHINES: u64 = 12;
