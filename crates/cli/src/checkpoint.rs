@@ -6,12 +6,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use skein_node::ReplicaState;
 use skein_node::archive;
 use skein_node::status::{ImageStatus, ImagesListed};
 use skein_replica::replica::Checkpointed;
@@ -21,17 +18,13 @@ use crate::args::{
     CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, ImportArgs, LsArgs, RmArgs, RunArgs,
 };
 use crate::failure::{EXIT_USAGE, Failure};
-use crate::fresh;
+use crate::images::{self, LIMIT, LONG, ask_all, failure, follower, images_of, of_replica, parsed};
 use crate::instance::{self, NodeFiles, State};
 use crate::output;
-use crate::run::{self, poll};
+use crate::run;
 use crate::status::state_of;
 use crate::words::{bytes, number};
 
-/// How long a node may take to answer what it knows.
-pub(crate) const LIMIT: Duration = Duration::from_secs(2);
-/// To write an image of a large server, or to read all of one.
-pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// An image is not whole.
 const EXIT_DAMAGED: u8 = 1;
 
@@ -65,14 +58,6 @@ fn import(args: &ImportArgs, words: &[OsString]) -> Result<u8, Failure> {
 
 fn state(name: Option<&str>) -> Result<State, Failure> {
     state_of(&instance::find(name)?)
-}
-
-pub(crate) fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
-    Failure::new(format!("cluster {}", state.name), why, fix)
-}
-
-pub(crate) fn of_replica(node: &NodeFiles, error: &AdminError) -> String {
-    format!("replica {}: {error}", node.id)
 }
 
 /// The nodes of this replica, or of all of this machine.
@@ -128,35 +113,6 @@ struct Created {
     replica: u64,
     #[serde(flatten)]
     taken: Checkpointed,
-}
-
-/// A follower whose server is in step, or else whoever answers.
-pub(crate) fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
-    let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
-    let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
-        let own = &status.replica;
-        let has_none = matches!(own.state, ReplicaState::Passive | ReplicaState::Witness);
-        (has_none, own.role != "follower", own.lag_entries)
-    };
-    let answers = nodes.iter().zip(told).filter_map(|(node, status)| Some((node, status?)));
-    answers.min_by_key(rank).map(|(node, _)| *node)
-}
-
-/// Asks all nodes at a time.
-fn ask_all<T: Send>(nodes: &[&NodeFiles], ask: impl Fn(&NodeFiles) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let ask = &ask;
-        let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
-        asked.into_iter().map(|answer| answer.join().expect("asking does not panic")).collect()
-    })
-}
-
-pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
-    serde_json::from_slice(body).map_err(|error| AdminError::Wrong(error.to_string()))
-}
-
-pub(crate) fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
-    parsed(&admin::get(&node.admin, "/images", LIMIT)?)
 }
 
 /// A replica's images, as `--json` prints them.
@@ -319,7 +275,7 @@ fn export(args: &ExportArgs) -> Result<u8, Failure> {
     } else {
         let node = follower(&nodes)
             .ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
-        let (index, image) = fresh::image(&state, node)?;
+        let (index, image) = images::fresh(&state, node)?;
         (node, index, image)
     };
     let copied = archive::export(&image, &node.data, &args.file)

@@ -1,6 +1,6 @@
 //! `skein files --export DIR`: the files that the server has written, as they were at one entry.
 //!
-//! They come from an image that a replica of this machine takes now ([`crate::fresh`]).
+//! They come from an image that a replica of this machine takes now ([`images::fresh`]).
 //!
 //! Exit codes: 0 done; 2 it cannot be done; 3 no such cluster.
 
@@ -13,9 +13,8 @@ use skein_node::images::export::export_files;
 use skein_sandbox::Amount;
 
 use crate::args::FilesArgs;
-use crate::checkpoint::{failure, follower};
 use crate::failure::Failure;
-use crate::fresh;
+use crate::images::{self, failure, follower};
 use crate::instance::{self, NodeFiles};
 use crate::status::state_of;
 use crate::words::{bytes, number};
@@ -31,7 +30,7 @@ pub fn export(args: &FilesArgs, dir: &Path) -> Result<u8, Failure> {
     let nodes: Vec<&NodeFiles> = state.nodes.iter().collect();
     let node = follower(&nodes)
         .ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
-    let (index, image) = fresh::image(&state, node)?;
+    let (index, image) = images::fresh(&state, node)?;
     let amount = write(&image, dir, &args.paths)?;
     println!(
         "skein: {}: {}: {} files of replica {} as of entry {}: {}",

@@ -16,7 +16,7 @@ mod end;
 mod export;
 mod failure;
 mod files;
-mod fresh;
+mod images;
 mod instance;
 mod logs;
 mod members;

@@ -1,28 +1,71 @@
-//! An image that has all that clients were told before: a replica of this machine takes it now, a follower, if one is here, so no client waits.
+//! What the nodes of this machine tell of images, and an image that has all that clients were told before.
 //!
-//! It is used once its server was compared with the others', or a later one is: what is exported is what a majority has.
+//! That one a replica takes now: a follower, if one is here, so no client waits. It is used once its server was compared with the others', or a later one is: what is exported is what a majority has.
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
+use skein_node::ReplicaState;
+use skein_node::status::ImagesListed;
 use skein_replica::replica::Checkpointed;
 
 use crate::admin::{self, AdminError};
-use crate::checkpoint::{LIMIT, LONG, failure, images_of, of_replica, parsed};
 use crate::failure::Failure;
 use crate::instance::{NodeFiles, State};
 use crate::run::poll;
 use crate::words::number;
 
+/// How long a node may take to answer what it knows.
+pub const LIMIT: Duration = Duration::from_secs(2);
+/// To write an image of a large server, or to read all of one.
+pub const LONG: Duration = Duration::from_secs(600);
 /// The servers are compared at least this often; a busy machine takes longer.
 const COMPARED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Several heartbeats of a leader.
 const HEARD_WITHIN: Duration = Duration::from_millis(250);
 
+pub fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
+    Failure::new(format!("cluster {}", state.name), why, fix)
+}
+
+pub fn of_replica(node: &NodeFiles, error: &AdminError) -> String {
+    format!("replica {}: {error}", node.id)
+}
+
+/// A follower whose server is in step, or else whoever answers.
+pub fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
+    let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
+    let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
+        let own = &status.replica;
+        let has_none = matches!(own.state, ReplicaState::Passive | ReplicaState::Witness);
+        (has_none, own.role != "follower", own.lag_entries)
+    };
+    let answers = nodes.iter().zip(told).filter_map(|(node, status)| Some((node, status?)));
+    answers.min_by_key(rank).map(|(node, _)| *node)
+}
+
+/// Asks all nodes at a time.
+pub fn ask_all<T: Send>(nodes: &[&NodeFiles], ask: impl Fn(&NodeFiles) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let ask = &ask;
+        let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
+        asked.into_iter().map(|answer| answer.join().expect("asking does not panic")).collect()
+    })
+}
+
+pub fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
+    serde_json::from_slice(body).map_err(|error| AdminError::Wrong(error.to_string()))
+}
+
+pub fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
+    parsed(&admin::get(&node.admin, "/images", LIMIT)?)
+}
+
 /// An image that has all that was acknowledged before this request, compared: its entry and file.
-pub fn image(state: &State, node: &NodeFiles) -> Result<(u64, PathBuf), Failure> {
+pub fn fresh(state: &State, node: &NodeFiles) -> Result<(u64, PathBuf), Failure> {
     let told = |error: &AdminError| {
         let fix = "nothing was written; see 'skein status'";
         failure(state, of_replica(node, error), fix)
