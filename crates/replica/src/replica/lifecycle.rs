@@ -16,6 +16,7 @@ use crate::health::{Fault, SERVER_ENDED};
 use crate::server::slot::State;
 use crate::server::{Broken, Link, ServerEvent, Source};
 use crate::verdicts::exits::{Common, End, Exits};
+use crate::verdicts::rounds::Rounds;
 use skein_arena::layout::state;
 use skein_log::{Role, majority};
 use skein_model::{LogIndex, ReplicaId};
@@ -401,6 +402,8 @@ impl<E: Environment> Replica<E> {
             }
             let last = self.consensus.last_index();
             self.lead = Some(Lead::new(self.consensus.term(), last, self.started));
+            // What the former one answered is no answer of this one's.
+            self.rounds = Rounds::default();
         }
         self.follow_ports()
     }

@@ -629,9 +629,10 @@ impl<E: Environment> Replica<E> {
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
-        // A server that can begin nowhere waits for an image, whose arrival is an event.
+        // A server that can begin nowhere waits for an image, and one that begins on the former one's files for these: their arrival is an event.
         let slot = self.slot.wake();
-        rest.at(slot.filter(|when| *when > self.now || self.source().is_some()));
+        let begins = || !self.leaves_files() && self.source().is_some();
+        rest.at(slot.filter(|when| *when > self.now || begins()));
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
         rest.at(self.images_wake());
