@@ -23,8 +23,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server of whose processes none has forked within this time stands for its image.
+/// A server of whose processes none has forked within this time stands for its image,
 const FORK_WITHIN: Duration = Duration::from_millis(500);
+/// and one whose processes have not all forked within this time: to read it takes time, too.
+const ALL_WITHIN: Duration = Duration::from_secs(3);
 /// How often is looked whether they have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The gate's carrier is woken again after this time.
@@ -104,7 +106,7 @@ impl<'a> StandIns<'a> {
     /// # Errors
     /// Why they are not; then no process forks any more.
     pub(crate) fn await_made(&mut self, deadline: Instant) -> std::result::Result<(), String> {
-        let [made, failed] = self.settle(deadline);
+        let [made, failed] = self.settle(deadline.min(Instant::now() + ALL_WITHIN));
         let all = made == self.count();
         self.await_sleep(deadline).map_err(|error| error.to_string())?;
         self.return_numbers()
