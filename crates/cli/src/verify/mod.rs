@@ -90,23 +90,22 @@ fn at_a_standstill(nodes: &[Asked], repairs: bool) -> Outcome {
     standstill::patiently(
         || {
             let leader = if repairs { leader(nodes) } else { 0 };
-            let outcome = keep::standing(nodes, || {
+            keep::standing(nodes, || {
                 let first = |node: &Asked, index| tree::first(node, index, "");
                 let mut outcome = judged(nodes, standstill::at_one_entry(nodes, first));
                 if repairs && outcome.verdict == Verdict::Differ {
                     repair(nodes, &mut outcome, leader);
                 }
+                if let (Verdict::Agree | Verdict::Repaired, Some(Ok(first))) =
+                    (outcome.verdict, outcome.answers.first())
+                {
+                    let equal = format!("/equal/{}", first.index);
+                    // One that does not hear it gives up more images at the next difference.
+                    standstill::ask_all(nodes, |node| node.post(&equal, LIMIT));
+                }
+                standstill::go_on(nodes);
                 outcome
-            });
-            if let (Verdict::Agree | Verdict::Repaired, Some(Ok(first))) =
-                (outcome.verdict, outcome.answers.first())
-            {
-                let equal = format!("/equal/{}", first.index);
-                // One that does not hear it gives up more images at the next difference.
-                standstill::ask_all(nodes, |node| node.post(&equal, LIMIT));
-            }
-            standstill::go_on(nodes);
-            outcome
+            })
         },
         |outcome| outcome.verdict == Verdict::Incomparable && outcome.repairs.is_empty(),
     )
