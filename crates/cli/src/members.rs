@@ -135,20 +135,34 @@ struct Limit {
     has: Option<Has>,
     /// Something came after the beginning.
     moved: bool,
+    /// The most that it had of an image, and how often it has begun one anew, since the log came on.
+    most: u64,
+    anew: u32,
 }
+
+/// A replica may begin so often with an image anew, as that is forgotten by now, or another replica leads: one whose disk is too small begins for ever.
+const ANEW: u32 = 8;
 
 impl Limit {
     fn new(limit: Duration, now: Instant) -> Self {
-        Self { limit, until: now + limit, has: None, moved: false }
+        Self { limit, until: now + limit, has: None, moved: false, most: 0, anew: 0 }
     }
 
     /// A replica that is taken in has this by now; nothing is known of it in the answer of an earlier version, and before it is reached.
     fn hear(&mut self, has: Option<Has>, now: Instant) {
         let Some(has) = has else { return };
-        if self.has.is_none_or(|before| has.is_more_than(&before)) {
+        let before = self.has.replace(has);
+        let log = before.is_none_or(|before| has.entry > before.entry);
+        if log {
+            (self.most, self.anew) = (0, 0);
+        }
+        let had = before.map_or(0, |before| before.image_kib);
+        self.anew += u32::from(has.image_kib < had);
+        let image = has.image_kib > if self.anew > ANEW { self.most } else { had };
+        self.most = self.most.max(has.image_kib);
+        if log || image {
             (self.until, self.moved) = (now + self.limit, true);
         }
-        self.has = Some(has);
     }
 
     /// Why it is over, if it is.
@@ -286,6 +300,14 @@ mod tests {
         assert_eq!(limit.over("x", at(47)), None);
         limit.hear(has(5, 0), at(46));
         assert_eq!(limit.over("x", at(56)), None);
+        // What comes again and again is nothing more in the end.
+        for s in (50..250).step_by(5) {
+            limit.hear(has(5, 8), at(s));
+            limit.hear(has(5, 0), at(s + 2));
+        }
+        assert!(limit.over("x", at(250)).is_some());
+        limit.hear(has(5, 9), at(260));
+        assert_eq!(limit.over("x", at(270)), None);
     }
 
     #[test]

@@ -103,14 +103,6 @@ pub struct Has {
     pub image_kib: u64,
 }
 
-impl Has {
-    /// Whether something has come since it had `before`. What began anew, as with another leader or another image, counts again.
-    #[must_use]
-    pub const fn is_more_than(&self, before: &Self) -> bool {
-        self.entry > before.entry || self.image_kib > before.image_kib
-    }
-}
-
 impl Answer {
     /// An answer.
     #[must_use]
