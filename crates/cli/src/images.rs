@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use skein_node::ReplicaState;
 use skein_node::status::ImagesListed;
+use skein_node::{NodeStatus, ReplicaState};
 use skein_replica::replica::Checkpointed;
 
-use crate::admin::{self, AdminError};
+use crate::admin::{self, AdminError, Asked};
 use crate::failure::Failure;
 use crate::instance::{NodeFiles, State};
 use crate::run::poll;
@@ -24,8 +24,6 @@ pub const LONG: Duration = Duration::from_secs(600);
 /// The servers are compared at least this often; a busy machine takes longer.
 const COMPARED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Several heartbeats of a leader.
-const HEARD_WITHIN: Duration = Duration::from_millis(250);
 
 pub fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
     Failure::new(format!("cluster {}", state.name), why, fix)
@@ -70,8 +68,8 @@ pub fn fresh(state: &State, node: &NodeFiles) -> Result<(u64, PathBuf), Failure>
         let fix = "nothing was written; see 'skein status'";
         failure(state, of_replica(node, error), fix)
     };
+    let index = take(state, node).map_err(|error| told(&error))?;
     let limit = Instant::now() + COMPARED_WITHIN;
-    let index = take(state, node, limit).map_err(|error| told(&error))?;
     loop {
         let there = images_of(node).map_err(|error| told(&error))?;
         let fits = |image: &&skein_node::status::ImageStatus| {
@@ -92,22 +90,25 @@ pub fn fresh(state: &State, node: &NodeFiles) -> Result<(u64, PathBuf), Failure>
     }
 }
 
-/// The newest entry that can have been acknowledged to a client by now.
-fn acknowledged(state: &State) -> Option<u64> {
-    let told = || state.nodes.iter().filter_map(|node| poll::status(&node.admin, LIMIT));
-    let commit = |status: skein_node::NodeStatus| status.replica.commit_index;
-    if let Some(leader) = told().find(|status| status.replica.role == "leader") {
-        return Some(commit(leader));
+/// The newest entry that can have been acknowledged to a client by now: the leader knows, here or on another machine.
+fn acknowledged(state: &State) -> Result<u64, AdminError> {
+    let status = |node| Some((node, Asked::here(node).status(LIMIT).ok()?));
+    let told: Vec<(&NodeFiles, NodeStatus)> = state.nodes.iter().filter_map(status).collect();
+    if let Some((_, leader)) = told.iter().find(|(_, status)| status.replica.role == "leader") {
+        return Ok(leader.replica.commit_index);
     }
-    // The leader is on another machine: followers hear of its commits with its next heartbeats.
-    thread::sleep(HEARD_WITHIN);
-    told().map(commit).max()
+    let elsewhere = told.iter().find_map(|(node, status)| Some((node, status.leader?)));
+    let Some((node, leader)) = elsewhere else {
+        let why = "it knows of no leader, so what it has may be old";
+        return Err(AdminError::Refused(why.into()));
+    };
+    Ok(Asked::through(node, leader).status(LIMIT)?.replica.commit_index)
 }
 
 /// Has an image taken that contains all that was acknowledged, unless there is one; answers its entry.
-fn take(state: &State, node: &NodeFiles, limit: Instant) -> Result<u64, AdminError> {
+fn take(state: &State, node: &NodeFiles) -> Result<u64, AdminError> {
     let silent = || AdminError::Silent;
-    let least = acknowledged(state).ok_or_else(silent)?;
+    let (least, limit) = (acknowledged(state)?, Instant::now() + COMPARED_WITHIN);
     let executed = || poll::status(&node.admin, LIMIT).map(|status| status.replica.applied_index);
     while executed().ok_or_else(silent)? < least {
         if Instant::now() >= limit {
@@ -118,7 +119,8 @@ fn take(state: &State, node: &NodeFiles, limit: Instant) -> Result<u64, AdminErr
     }
     let there = || {
         let images = images_of(node)?.images;
-        Ok(images.iter().map(|image| image.index).filter(|index| *index >= least).max())
+        let whole = images.iter().filter(|image| image.problem.is_none());
+        Ok(whole.map(|image| image.index).filter(|index| *index >= least).max())
     };
     if let Some(index) = there()? {
         return Ok(index);
