@@ -24,6 +24,8 @@ pub const LONG: Duration = Duration::from_secs(600);
 /// The servers are compared at least this often; a busy machine takes longer.
 const COMPARED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A leader is waited for as long: a majority elects one in less.
+const LEADS_WITHIN: Duration = Duration::from_secs(10);
 
 pub fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
     Failure::new(format!("cluster {}", state.name), why, fix)
@@ -107,10 +109,17 @@ fn acknowledged(state: &State) -> Result<u64, AdminError> {
 
 /// Has an image taken that contains all that was acknowledged, unless there is one; answers its entry.
 fn take(state: &State, node: &NodeFiles) -> Result<u64, AdminError> {
-    let silent = || AdminError::Silent;
-    let (least, limit) = (acknowledged(state)?, Instant::now() + COMPARED_WITHIN);
-    let executed = || poll::status(&node.admin, LIMIT).map(|status| status.replica.applied_index);
-    while executed().ok_or_else(silent)? < least {
+    let limit = Instant::now() + LEADS_WITHIN;
+    let least = loop {
+        match acknowledged(state) {
+            Ok(least) => break least,
+            Err(error) if Instant::now() >= limit => return Err(error),
+            // An election, say.
+            Err(_) => thread::sleep(LOOK_EVERY),
+        }
+    };
+    let limit = Instant::now() + COMPARED_WITHIN;
+    while Asked::here(node).status(LIMIT)?.replica.applied_index < least {
         if Instant::now() >= limit {
             let why = format!("its server has not executed entry {} yet", number(least));
             return Err(AdminError::Refused(why));

@@ -462,6 +462,30 @@ fn images_are_shown_copied_and_removed() {
     real.end();
 }
 
+/// The leader knows what was acknowledged, wherever it is. Where none is known an export may lack some of that.
+#[test]
+fn an_export_has_what_the_leader_of_another_host_has_acknowledged() {
+    const ALL: [u64; 3] = [1, 2, 3];
+    let mut nodes = Nodes::three();
+    let leader = nodes.leader(&ALL);
+    let here = ALL.into_iter().find(|id| *id != leader).unwrap();
+    wait_redis(nodes.ports[leader as usize - 1]).set("marker", "value").unwrap();
+    let status = nodes.status(leader);
+    let row = status["replicas"].as_array().unwrap().iter().find(|row| row["id"] == leader);
+    let least = row.unwrap()["commit_index"].as_u64().unwrap();
+    let [first, second] = ["first", "second"].map(|name| nodes.place.path(name));
+    let said = nodes.does(here, &["checkpoint", "export", first.to_str().unwrap()]);
+    let entry = said.split("the image of entry ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(entry.unwrap().parse::<u64>().unwrap() >= least && least > 0, "{least}: {said}");
+
+    ALL.into_iter().filter(|id| *id != here).for_each(|id| nodes.kill(id));
+    wait_for("no leader", || nodes.status(here)["leader"].is_null().then_some(()));
+    let second = second.to_str().unwrap();
+    let refused = nodes.skein(here, &["checkpoint", "export", second]);
+    assert_line(&refused, 2, &["it knows of no leader", "nothing was written"]);
+    nodes.does(here, &["checkpoint", "export", "--kept", second]);
+}
+
 #[test]
 fn without_a_cluster_there_is_nothing_to_ask() {
     let place = Place::new();

@@ -88,7 +88,7 @@ pub struct ExportArgs {
     /// The file to be made
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Take none: copy the newest that there is and that counts, which lacks what came later
+    /// Take none: copy the newest that there is and that counts, which lacks what came later; for a host that is cut off, or has passive replicas only
     #[arg(long)]
     pub kept: bool,
     /// The replica whose image it is [default: a follower; with --kept the one with the newest]
