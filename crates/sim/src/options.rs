@@ -234,6 +234,8 @@ pub struct Plan {
     pub loses_some: bool,
     /// The kinds of faults that may happen: a bit each.
     pub faults: u64,
+    /// The first leader dies so long after its election, in us; 0: not for that.
+    pub first_leader_dies_us: u64,
     /// How long clients continue after the last fault, in us.
     pub calm_us: u64,
     /// Their mean thinking time, in us; 0: so long that the operations last until faults end.
@@ -353,6 +355,7 @@ impl Plan {
             plan.checkpoint.leader_intervals =
                 one_of(&mut SimRng::new(seed.rotate_left(56)), &[0, 0, 3]);
             plan.quick_servers = SimRng::new(seed.rotate_left(8)).chance(50);
+            plan.draw_first_leaders_end(seed);
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
             let wanted = options.broken.is_none();
@@ -448,6 +451,14 @@ impl Plan {
             self.loses_some = false;
             // No majority of clocks is right.
             self.bad_clock_us = 0;
+        }
+    }
+
+    /// A small share of the first leaders dies while their first entry is on its way, which faults from time to time hardly ever meet.
+    fn draw_first_leaders_end(&mut self, seed: u64) {
+        let rng = &mut SimRng::new(seed.rotate_left(12));
+        if self.fault_every_us > 0 && rng.chance(10) {
+            self.first_leader_dies_us = 1 + rng.below(2 * self.sync_us + 4 * self.delay_us);
         }
     }
 
@@ -553,6 +564,7 @@ impl Plan {
             loses_some: rng.chance(15),
             // Swarm testing: three of four kinds, different ones in each run.
             faults: rng.next_u64() | rng.next_u64(),
+            first_leader_dies_us: 0,
             calm_us: CALM_US,
             think_us: 0,
             slow_readers: rng.chance(30),

@@ -110,6 +110,8 @@ pub struct RegisterServer {
     written: BTreeSet<u64>,
     /// A value that was written twice.
     pub twice: Option<u64>,
+    /// How often the log told it to start.
+    pub starts: u32,
     /// The lines printed since the last call that took them: each with its cause.
     pub printed: Vec<Cause>,
     clock: u64,
@@ -215,6 +217,7 @@ impl RegisterServer {
                 }
                 Record::Start(_) if self.edition == SILENT => {}
                 Record::Start(_) => {
+                    self.starts += 1;
                     // Servers of different editions are told apart by what they say.
                     self.clock += 1000 * self.edition.len() as u64;
                     let addr = SockAddr::v4([0, 0, 0, 0], PORT);

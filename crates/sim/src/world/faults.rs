@@ -1,7 +1,7 @@
 //! Faults, and their ends.
 
 use super::operator::LEAST;
-use super::{Event, World};
+use super::{Event, Life, World};
 use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
 use crate::server::{BROKEN, ENDS, REFUSED, SILENT};
@@ -91,6 +91,13 @@ impl World {
                 }
             })
         })
+    }
+
+    pub(super) fn first_leader_dies(&mut self, life: Life) {
+        let id = life.replica;
+        if self.lives(life) && self.may_die() && self.may_forget(id) {
+            self.kill(id, false);
+        }
     }
 
     pub(super) fn fault(&mut self) -> Result<(), String> {

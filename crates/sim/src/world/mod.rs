@@ -205,6 +205,7 @@ enum Event {
     Room(u64),
     DiskWorks(u64),
     Fault,
+    FirstLeaderDies(Life),
     /// A client's next step.
     Client(usize, u64),
     Connect(usize, u64),
@@ -628,6 +629,10 @@ impl World {
             Event::Room(id) => self.make_room(id),
             Event::DiskWorks(id) => self.disk_works(id),
             Event::Fault => self.fault(),
+            Event::FirstLeaderDies(life) => {
+                self.first_leader_dies(life);
+                Ok(())
+            }
             Event::Client(client, epoch) => {
                 self.client(client, epoch);
                 Ok(())

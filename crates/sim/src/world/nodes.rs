@@ -279,12 +279,19 @@ impl World {
             if let Some(value) = server.program.twice {
                 return Err(format!("{value} was written twice"));
             }
+            if server.program.starts > 1 {
+                return Err(format!("replica {own}: the log starts its server a second time"));
+            }
         }
         self.look_outside(id)?;
         self.hear_of_signals()?;
         for term in led {
             self.trace(|| format!("{id}: leads in term {term}"));
             self.mix(id << 32 | term.0);
+            match std::mem::take(&mut self.plan.first_leader_dies_us) {
+                0 => {}
+                dies_us => self.schedule(dies_us, Event::FirstLeaderDies(self.life(id))),
+            }
         }
         Ok(())
     }
