@@ -287,6 +287,11 @@ impl<E: Environment> Replica<E> {
         if !hurries && self.now < since + self.ends.wait {
             return;
         }
+        if behind && self.env.connected().any(|id| ended(&id)) {
+            // A node that had ended by that would be gone: another edition's server runs there, say, and this one does not hear the leader.
+            self.ends.common_since = Some(self.now);
+            return;
+        }
         self.ends.common_since = None;
         if self.upgrade_follows(end) {
             return;
