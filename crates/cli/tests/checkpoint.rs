@@ -732,3 +732,34 @@ fn an_image_keeps_the_sizes_of_its_server() {
     drop(client);
     real.end();
 }
+
+/// It cannot stand before what it found out is agreed on.
+#[test]
+fn an_image_waits_for_a_server_that_asks_about_files_of_its_host() {
+    const IMAGES: usize = 12;
+    let real = Real::redis(&[], &["--enable-protected-configs", "yes"]);
+    let dirs = real.cluster.place.path("dirs");
+    fs::create_dir(&dirs).unwrap();
+    let ended = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Redis::connect(real.port(), ANSWER).unwrap();
+            // Each is a path that the server has not seen.
+            for n in 0.. {
+                if ended.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
+                let dir = dirs.join(n.to_string());
+                fs::create_dir(&dir).unwrap();
+                let said = client.say(&format!("CONFIG SET dir {}", dir.display()));
+                assert_eq!(said.text(), "OK");
+            }
+        });
+        let taken: Vec<_> = (0..IMAGES)
+            .map(|n| checkpoint(&real, &["create", "--replica", &(1 + n % 3).to_string()]))
+            .collect();
+        ended.store(1, Ordering::Relaxed);
+        let refused: Vec<_> = taken.iter().filter(|(code, _)| *code != Some(0)).collect();
+        assert!(refused.is_empty(), "{refused:?}\n{}", real.cluster.evidence());
+    });
+}

@@ -38,7 +38,7 @@ pub(super) const DAMAGED: u8 = KIND_APP + 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often peers are told, as messages may be lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// An image that is asked for waits so long for a server that was just begun, after an upgrade, say.
+/// An image that is asked for waits so long for a server that was just begun, after an upgrade, say, or that asks about files of its host.
 const IN_STEP_WITHIN: Duration = Duration::from_secs(5);
 /// A server that is to stand first executes what it was given. One that executes no entry of that within this time goes on,
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
@@ -433,8 +433,7 @@ impl<E: Environment> Replica<E> {
             return self.not_taken("its server has ended".into());
         };
         if server.is_asking() {
-            // What it found out about its host is agreed on first.
-            return self.not_taken("its server asks about files of its host; try again".into());
+            return self.asks_first();
         }
         if server.feed.given() != after || after > self.handed || server.waits().is_none() {
             return;

@@ -28,10 +28,18 @@ impl<E: Environment> Replica<E> {
         if is_busy || self.images.asked_until.is_none_or(waits) {
             return;
         }
-        self.images.asked_until = None;
         if let Err(why) = self.prepare_image() {
             self.images.answer(&Err(why));
         }
+    }
+
+    /// What its server found out about its host is agreed on before it can stand. Who has asked for an image waits for that.
+    pub(super) fn asks_first(&mut self) {
+        if self.images.asked_until.is_some_and(|until| self.now < until) {
+            self.images.taking = None;
+            return;
+        }
+        self.not_taken("its server asks about files of its host; try again".into());
     }
 
     /// Lets the server stand, soon.
