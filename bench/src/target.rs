@@ -330,7 +330,8 @@ impl Cluster {
         Self::with(skein, server, service, replicas, &["--durability", durability])
     }
 
-    fn with(
+    /// The same with these options of `skein run`.
+    pub fn with(
         skein: Option<&Path>,
         server: &dyn Workload,
         service: SocketAddr,

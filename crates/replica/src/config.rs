@@ -125,7 +125,7 @@ pub struct CheckpointConfig {
     pub interval_s: u64,
     /// An image is taken earlier when the log has grown by so many bytes since the one before: 64 MiB.
     pub log_bytes: u64,
-    /// Or by so many entries, which a replica would execute again when it starts: 50,000.
+    /// Or by so many entries, which a replica would execute again when it starts: 50,000; or by a fifth of these, 5 s and more after the one before.
     pub log_entries: u64,
     /// Whether servers are compared at their images without a command, for which those of all followers stand at the same time: 0, never. Otherwise in each so many
     /// intervals the leader's server, too, for which clients wait while an image of it is copied.

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 /// The pause after an image, in times of what it took.
 const SHARE: u32 = 20;
-/// It ends when the log has grown by so many times what is configured: a disk, and with a log in memory the node, has room for so much.
+/// The next one follows after so long already if a restart would execute so large a part of [`CheckpointConfig::log_entries`] again: a second or two of a busy host.
+const EARLY: Duration = Duration::from_secs(5);
+const EARLY_PART: u64 = 5;
+/// The pause ends when the log has grown by so many times what is configured: a disk, and with a log in memory the node, has room for so much.
 const LONGEST: u64 = 8;
 /// The pause after the first failure; doubled with each in a row,
 const PAUSE: Duration = Duration::from_secs(1);
@@ -121,13 +124,21 @@ impl Schedule {
         let entries = executed.0.saturating_sub(self.newest.0);
         let waited = now.saturating_sub(self.since);
         let (times, of_bytes) = after.times();
+        let is_early = after == After::Nobody && waited >= EARLY && self.is_much(executed);
         enabled
             && entries > 0
             && self.may_begin(now)
             && (self.hurries && after != After::Others
+                || is_early
                 || entries >= log_entries.saturating_mul(times)
                 || self.bytes >= log_bytes.saturating_mul(of_bytes)
                 || waited >= Duration::from_secs(interval_s.saturating_mul(times)))
+    }
+
+    /// Whether so much was executed behind the newest one that the next need not be late.
+    fn is_much(&self, executed: LogIndex) -> bool {
+        let entries = executed.0.saturating_sub(self.newest.0);
+        entries >= (self.config.log_entries / EARLY_PART).max(1)
     }
 
     /// Whether the log has grown so much that no pause counts, but one after a failure.
@@ -190,12 +201,13 @@ impl Schedule {
             || self.bytes >= log_bytes.saturating_mul(times)
     }
 
-    /// When it may become due by time alone, if ever.
+    /// When it may become due by time alone, if ever, for a server that has executed all up to `executed`.
     #[must_use]
-    pub fn wake(&self, after: After) -> Option<Duration> {
+    pub fn wake(&self, executed: LogIndex, after: After) -> Option<Duration> {
         let interval = Duration::from_secs(self.config.interval_s);
         self.config.enabled.then(|| match after {
             After::Nobody | After::Digests if self.hurries => self.not_before,
+            After::Nobody if self.is_much(executed) => self.not_before.max(self.since + EARLY),
             // A leader looks for an image of the others as soon as one is due.
             After::Nobody | After::Others => self.not_before.max(self.since + interval),
             After::Digests => self.not_before.max(self.since + 2 * interval),
@@ -234,6 +246,17 @@ mod tests {
             !s.is_due(LogIndex(60), After::Digests, SECOND)
                 && s.is_due(LogIndex(110), After::Digests, SECOND)
         );
+        // A fifth, after a while.
+        assert!(
+            !s.is_due(LogIndex(20), After::Nobody, 4 * SECOND)
+                && !s.is_due(LogIndex(19), After::Nobody, 5 * SECOND)
+                && s.is_due(LogIndex(20), After::Nobody, 5 * SECOND)
+        );
+        assert!([After::Digests, After::Others].iter().all(|after| !s.is_due(
+            LogIndex(20),
+            *after,
+            99 * SECOND
+        )));
         assert!(
             !s.is_due(LogIndex(11), After::Nobody, 99 * SECOND)
                 && s.is_due(LogIndex(11), After::Nobody, 100 * SECOND)
@@ -251,15 +274,19 @@ mod tests {
                 && s.is_due(LogIndex(12), After::Nobody, SECOND)
         );
         assert!(!s.is_due(LogIndex(12), After::Others, SECOND), "a leader fetches it");
-        assert_eq!(s.wake(After::Nobody), Some(SECOND), "at once");
+        assert_eq!(s.wake(LogIndex(12), After::Nobody), Some(SECOND), "at once");
         s.came(LogIndex(12), Duration::ZERO, SECOND);
         assert!(!s.is_due(LogIndex(13), After::Nobody, SECOND));
-        let wakes = [After::Nobody, After::Digests, After::Others].map(|after| s.wake(after));
-        assert_eq!(wakes, [101, 201, 101].map(|after| Some(after * SECOND)));
+        let wakes = |executed| {
+            [After::Nobody, After::Digests, After::Others]
+                .map(|after| s.wake(LogIndex(executed), after).map(|wake| wake.as_secs()))
+        };
+        assert_eq!(wakes(21), [101, 201, 101].map(Some));
+        assert_eq!(wakes(22), [6, 201, 101].map(Some), "a fifth was executed");
         let off = CheckpointConfig { enabled: false, ..schedule().config };
         let off = Schedule::new(off, LogIndex(0));
         assert!(!off.is_due(LogIndex(9999), After::Nobody, 1000 * SECOND));
-        assert_eq!(off.wake(After::Nobody), None);
+        assert_eq!(off.wake(LogIndex(9999), After::Nobody), None);
     }
 
     #[test]

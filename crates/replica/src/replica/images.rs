@@ -105,7 +105,7 @@ impl Images {
     pub(super) fn new(config: &crate::config::CheckpointConfig, mut kept: Vec<Image>) -> Self {
         kept.sort_by_key(Image::index);
         let newest = kept.last().map(Image::index).unwrap_or_default();
-        Self {
+        let mut new = Self {
             kept,
             unconfirmed: None,
             ended: None,
@@ -132,6 +132,15 @@ impl Images {
             told: Duration::ZERO,
             scrub: Scrub::new(config.scrub_s),
             sent: Sent::default(),
+        };
+        new.hurry_behind_files();
+        new
+    }
+
+    /// On files that a server left the next one begins anew, which takes longer than to continue: an image of that is to be there soon.
+    fn hurry_behind_files(&mut self) {
+        if self.newest_is_files() {
+            self.schedule.hurry();
         }
     }
 
@@ -370,7 +379,7 @@ impl<E: Environment> Replica<E> {
         match (busy, changed) {
             (true, _) => Some(self.images.next),
             (false, true) => {
-                let wake = self.images.schedule.wake(self.image_after());
+                let wake = self.images.schedule.wake(self.survived(), self.image_after());
                 wake.map(|wake| wake.max(self.images.next))
             }
             (false, false) => None,
@@ -528,7 +537,8 @@ impl<E: Environment> Replica<E> {
             );
             self.images.refused = None;
         }
-        self.images.schedule.came(index, took, self.now);
+        let prepared = taken.as_ref().map_or(Duration::ZERO, |taking| taking.prepared);
+        self.images.schedule.came(index, prepared + took, self.now);
         if taken.is_none() {
             return self.image_confirmed(image);
         }
@@ -564,6 +574,7 @@ impl<E: Environment> Replica<E> {
         self.images.kept.push(image);
         self.images.kept.sort_by_key(Image::index);
         self.images.need.take_if(|need| index >= *need);
+        self.images.hurry_behind_files();
         self.forget_old_images();
         self.hold_images();
         self.tell_image();
