@@ -18,7 +18,7 @@ use crate::layered::{About, Layered};
 use crate::pack::{PackId, PackWriter};
 use crate::packed::Earlier;
 use crate::raw::Raw;
-use crate::take::each_page;
+use crate::take::copy_pages;
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
 use skein_arena::inodes::{INODE_BYTES, INODES};
@@ -113,10 +113,8 @@ impl Record {
         for (at, bytes) in parts {
             let end = (at + bytes as u64).next_multiple_of(PAGE_BYTES);
             let from = (at - at % PAGE_BYTES).max(next);
-            let each =
-                |offset: u64, page: &[u8]| pages.add(offset - self.heap_at, page).map_err(failed);
             let [from, to] = [from, end].map(|at| self.heap_at + at);
-            each_page(&self.arena, from, to, each, failed)?;
+            copy_pages(&mut pages, &self.arena, [self.heap_at, from, to], None, failed)?;
             next = end.max(next);
         }
         Ok(pages)

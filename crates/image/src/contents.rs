@@ -1,7 +1,8 @@
 //! Pages of a server's files that are those of the image before, by the record of writes that its runtime keeps ([`skein_arena::writes`]): they need not be read while the server stands.
 //!
 //! A page counts as the one before if the same server's record names no write to it since. Read again is also each file that was ever mapped to be written to, one that the record does not
-//! name although its time of change is another, and all of them when more was noted than the record keeps.
+//! name although its time of change is another, and all of them when more was noted than the record keeps. The last notes before that image are told again, since they may stand for later
+//! writes: a file of theirs is named, whoever changed it.
 
 use crate::file_pages::{Ahead, Extent, Stored, Two, Writes};
 use crate::inode_table::InodeTable;

@@ -3,7 +3,7 @@
 //!
 //! A page is here itself, or known by its content's hash: then an earlier image has it.
 
-use crate::form::PAGE_BYTES;
+use crate::form::{PAGE_BYTES, is_zero};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -115,7 +115,7 @@ impl<'b> Copied<'b> {
     /// The first pages, which there are none of yet, will be in memory that is there already.
     #[must_use]
     pub fn with_room(mut self, room: Option<Room>) -> Self {
-        self.chunks.extend(room.map(|room| room.0));
+        self.chunks.extend(room.into_iter().flat_map(|room| room.0));
         self.has_room = !self.chunks.is_empty();
         self
     }
@@ -197,6 +197,37 @@ impl<'b> Copied<'b> {
             self.put_here(PAGE.min(len - at));
         }
         Ok(len)
+    }
+
+    /// Adds those of whole pages that `read` fills, of so many at most, that are not zero: `each` gets their numbers among all that were read, whose number is answered.
+    ///
+    /// # Errors
+    /// As for [`fill`](Self::fill).
+    pub(crate) fn fill_unless_zero(
+        &mut self,
+        pages: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+        mut each: impl FnMut(usize),
+    ) -> io::Result<usize> {
+        let room = self.room()?;
+        let pages = pages.min(room.len() / PAGE);
+        let room = &mut room[..pages * PAGE];
+        read(room)?;
+        let mut kept = 0;
+        for number in 0..pages {
+            let page = number * PAGE..(number + 1) * PAGE;
+            if is_zero(&room[page.clone()]) {
+                continue;
+            }
+            if kept < number {
+                room.copy_within(page, kept * PAGE);
+            }
+            each(number);
+            kept += 1;
+        }
+        room[kept * PAGE..].fill(0);
+        (0..kept).for_each(|_| self.put_here(PAGE));
+        Ok(pages)
     }
 
     /// Memory for the next pages, one at least. What was never used is zero, which fills pages up.
@@ -318,19 +349,29 @@ impl Read for Reader<'_> {
     }
 }
 
-/// Memory for the first pages of a copy, 8 MiB, got before the server stands: to get it costs more than to fill it.
+/// Memory for the first pages of a copy, got before the server stands: to get it costs more than to fill it.
 #[derive(Debug)]
-pub struct Room(Chunk);
+pub struct Room(Vec<Chunk>);
 
 impl Room {
-    /// Gets it.
+    /// Gets it for so many pages, and some more: 8 MiB at least, and not more than copies keep in memory, as long as it is wanted.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new() -> io::Result<Self> {
-        let mut chunk = Chunk::new(true)?;
-        chunk.populate(0, CHUNK_BYTES);
-        Ok(Self(chunk))
+    pub fn new(pages: usize, is_wanted: &mut dyn FnMut() -> bool) -> io::Result<Self> {
+        let chunks = pages.div_ceil(CHUNK_BYTES / PAGE).clamp(1, IN_MEMORY_BYTES / CHUNK_BYTES);
+        let mut room = Vec::new();
+        while room.len() < chunks && (room.is_empty() || is_wanted()) {
+            let mut chunk = Chunk::new(true)?;
+            chunk.populate(0, CHUNK_BYTES);
+            room.push(chunk);
+        }
+        Ok(Self(room))
+    }
+
+    /// Whether it is not more than so many bytes need.
+    pub(crate) const fn is_used_by(&self, bytes: u64) -> bool {
+        self.0.len() as u64 <= bytes.div_ceil(CHUNK_BYTES as u64)
     }
 }
 
@@ -436,7 +477,7 @@ mod tests {
     #[test]
     fn pages_are_filled_where_they_are() {
         filled(Copied::new());
-        filled(Copied::new().with_room(Some(Room::new().unwrap())));
+        filled(Copied::new().with_room(Some(Room::new(1, &mut || false).unwrap())));
         filled(Copied::new().with_room(None));
     }
 
@@ -457,6 +498,36 @@ mod tests {
         assert_eq!(copied.here(2049)[7..], [0; PAGE - 7]);
         assert!(copied.fill(1, |_| Err(io::ErrorKind::Other.into())).is_err());
         assert_eq!(copied.fresh(), 2050);
+    }
+
+    #[test]
+    fn pages_of_zeros_are_left_out_where_others_are_filled() {
+        const PAGES: usize = 2 * CHUNK_BYTES / PAGE + 3;
+        let of = |number: usize| if number.is_multiple_of(3) { 0 } else { number as u8 | 1 };
+        let room = |pages| Some(Room::new(pages, &mut || true).unwrap());
+        assert!(room(PAGES).is_some_and(|room| room.is_used_by(3 * CHUNK_BYTES as u64)));
+        assert!(room(PAGES).is_some_and(|room| !room.is_used_by(2 * CHUNK_BYTES as u64)));
+        for room in [None, room(1), room(PAGES)] {
+            let mut copied = Copied::new().with_room(room);
+            let (mut at, mut found) = (0, Vec::new());
+            while at < PAGES {
+                let read = |room: &mut [u8]| {
+                    let pages = room.chunks_exact_mut(PAGE).enumerate();
+                    pages.for_each(|(n, page)| page.fill(of(at + n)));
+                    Ok(())
+                };
+                let read = copied.fill_unless_zero(PAGES - at, read, |n| found.push(at + n));
+                at += read.unwrap();
+            }
+            let kept = (0..PAGES).filter(|number| of(*number) != 0);
+            assert!(kept.eq(found.iter().copied()) && copied.fresh() == found.len());
+            let all = copied.each().zip(found);
+            all.for_each(|(page, number)| assert_eq!(page, Page::Here(&[of(number); PAGE])));
+            // What is left of the room is zero.
+            copied.page(&[7]).unwrap();
+            let last = copied.here(copied.fresh() - 1);
+            assert!(last[0] == 7 && is_zero(&last[1..]));
+        }
     }
 
     #[test]

@@ -112,3 +112,12 @@ pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     found.copy_from_slice(&bytes[at..at + N]);
     found
 }
+
+/// Whether a page holds zeros only.
+#[must_use]
+pub fn is_zero(page: &[u8]) -> bool {
+    // In pieces that the compiler turns into a few instructions.
+    let (pieces, rest) = page.as_chunks::<64>();
+    pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|byte| *byte == 0)
+}

@@ -1,7 +1,7 @@
 //! The pages of a process, from `/proc/PID/pagemap` and `/proc/PID/mem`.
 
 use crate::before::Lookup;
-pub use crate::form::PAGE_BYTES;
+pub use crate::form::{PAGE_BYTES, is_zero};
 use crate::maps::Mapping;
 use crate::processes::Process;
 use crate::written::{self, Row, Watch};
@@ -26,15 +26,6 @@ const OF_FILE: u64 = 1 << 61;
 /// There is none.
 pub fn in_time(deadline: Instant) -> Result<()> {
     if Instant::now() < deadline { Ok(()) } else { Err(MemoryError::TooLong) }
-}
-
-/// Whether a page holds zeros only.
-#[must_use]
-pub fn is_zero(page: &[u8]) -> bool {
-    // In pieces that the compiler turns into a few instructions.
-    let (pieces, rest) = page.as_chunks::<64>();
-    pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
-        && rest.iter().all(|byte| *byte == 0)
 }
 
 /// A whole page that was read.

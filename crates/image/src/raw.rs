@@ -1,6 +1,6 @@
 //! Pages of what a server's processes share, copied as they are while it stands: hashing and comparing follow when it has gone on.
 
-use crate::copied::{Copied, Page};
+use crate::copied::{Copied, Page, Room};
 use crate::form::PAGE_BYTES;
 use std::io;
 use std::ops::Range;
@@ -18,19 +18,41 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    /// With memory for the first pages.
+    pub(crate) fn with_room(room: Option<Room>) -> Self {
+        Self { pages: Copied::new().with_room(room), ..Self::default() }
+    }
+
+    /// The number of pages that are here.
+    pub(crate) const fn len(&self) -> usize {
+        self.pages.fresh()
+    }
+
     /// Adds the page at a position behind all that are here.
     ///
     /// # Errors
     /// There is no memory.
     pub(crate) fn add(&mut self, at: u64, page: &[u8]) -> io::Result<()> {
-        match self.rows.last_mut() {
-            Some(row) if row.end == at => row.end += PAGE_BYTES,
-            _ => {
-                self.rows.push(at..at + PAGE_BYTES);
-                self.before.push(self.pages.fresh());
-            }
-        }
+        put(&mut self.rows, &mut self.before, self.pages.fresh(), at);
         self.pages.page(page)
+    }
+
+    /// Adds those pages from a position on, behind all that are here, that are not zero: `read` fills so many, or fewer, whose number is answered.
+    ///
+    /// # Errors
+    /// There is no memory; or an error of `read`: then it is of no use.
+    pub(crate) fn fill(
+        &mut self,
+        at: u64,
+        pages: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let Self { pages: copied, rows, before } = self;
+        let mut fresh = copied.fresh();
+        copied.fill_unless_zero(pages, read, |number| {
+            put(rows, before, fresh, at + number as u64 * PAGE_BYTES);
+            fresh += 1;
+        })
     }
 
     /// All pages, in order.
@@ -67,6 +89,17 @@ impl Raw {
         let first = self.rows.partition_point(|row| row.end <= from);
         let rows = self.rows[first..].iter().take_while(move |row| row.start < to);
         rows.map(move |row| row.start.max(from)..row.end.min(to))
+    }
+}
+
+/// The next page, behind so many others, is at this position.
+fn put(rows: &mut Vec<Range<u64>>, before: &mut Vec<usize>, fresh: usize, at: u64) {
+    match rows.last_mut() {
+        Some(row) if row.end == at => row.end += PAGE_BYTES,
+        _ => {
+            rows.push(at..at + PAGE_BYTES);
+            before.push(fresh);
+        }
     }
 }
 

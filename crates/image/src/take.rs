@@ -15,6 +15,7 @@ mod standing;
 use self::descriptors::Opened;
 use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
+pub(crate) use self::objects::copy_pages;
 pub use self::objects::each_page;
 use self::program::Given;
 use self::renamed::{Names, Renamed};
@@ -23,7 +24,7 @@ use self::standing::Heap;
 pub use self::standing::Standing;
 use crate::before::{Before, Lookup, Nowhere, Places};
 use crate::contents::Rewritten;
-use crate::copied::{self, Copied, Page};
+use crate::copied::{self, Copied, Page, Room};
 use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::{InodeTable, TABLE_BYTES, inside, word};
@@ -74,6 +75,8 @@ pub struct Figures {
     pub pages: u64,
     /// Of which its copies did without.
     pub spared: u64,
+    /// Of the memory or the file without a path that has the most: these are read in any case.
+    pub shared: usize,
 }
 
 /// Paths of files that a server may know, and, of regular files, what its mounts are known to show there.
@@ -128,14 +131,16 @@ pub struct Taken<'b> {
 
 impl Source<'_> {
     /// Begins a copy of what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. [`Standing::finish`] ends it. After an error
-    /// the one before does not count any more: some of what was written since is not noted any longer. `meanwhile` reads the server's files, of which it is told what was written, and tells
-    /// the paths of all that are in its private layer; it does so beside the reading of the processes' memory, on a thread of its own if there may be one.
+    /// the one before does not count any more: some of what was written since is not noted any longer. What processes share is copied into `room`, if that is there.
+    /// `meanwhile` reads the server's files, of which it is told what was written, and tells the paths of all that are in its private layer; it does so beside the reading of the processes'
+    /// memory, on a thread of its own if there may be one.
     ///
     /// # Errors
     /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
     pub fn stand<'s, 'b>(
         &'s self,
         before: Option<&'b Before>,
+        room: Option<Room>,
         deadline: Instant,
         meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths> + Send,
     ) -> Result<Standing<'s, 'b>> {
@@ -168,7 +173,7 @@ impl Source<'_> {
             if begun.is_ok() {
                 let _ = is_ready.recv().map(|()| go.send(()));
             }
-            let memory = self.memory(&header, &processes, before, tell, deadline);
+            let memory = self.memory(&header, &processes, (before, room), tell, deadline);
             is_given_up.store(memory.is_err(), Ordering::Relaxed);
             let memory = memory?;
             let aside = match begun {
@@ -278,11 +283,12 @@ impl Source<'_> {
         &'s self,
         header: &[u8],
         processes: &[Process],
-        before: Option<&'b Before>,
+        (before, room): (Option<&'b Before>, Option<Room>),
         tell: Sender<Vec<u8>>,
         deadline: Instant,
     ) -> Result<Memory<'s, 'b>> {
         let (mut image, mut stand, mappings) = self.mapped(header, processes, before, deadline)?;
+        image.room = room;
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
         // Where no image is before, all is read: then it is not asked first what that is.
@@ -415,8 +421,8 @@ impl Aside<'_> {
         let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
         let mut pages = Raw::default();
-        let each = |offset: u64, page: &[u8]| pages.add(offset - begin, page).map_err(failed);
-        each_page(self.arena, begin, self.sizes.file_bytes() as u64, each, failed)?;
+        let places = [begin, begin, self.sizes.file_bytes() as u64];
+        copy_pages(&mut pages, self.arena, places, None, failed)?;
         let (at, heap) = (word(header, offset_of!(Header, parts_at)), self.sizes.heap as u64);
         let end = at.checked_add(PARTS_BYTES as u64).filter(|end| at != 0 && *end <= heap);
         let table = end.map_or_else(|| vec![0; PARTS_BYTES], |end| pages.bytes(at, end));
@@ -485,6 +491,10 @@ struct Image<'a, 'b> {
     ids: Option<Ids>,
     /// Pages that stand-ins did without.
     spared: u64,
+    /// For pages that processes share.
+    room: Option<Room>,
+    /// Of the object with the most.
+    most_shared: usize,
 }
 
 impl<'a, 'b> Image<'a, 'b> {
@@ -529,6 +539,8 @@ impl<'a, 'b> Image<'a, 'b> {
             first_lock: 0,
             ids: None,
             spared: 0,
+            room: None,
+            most_shared: 0,
         }
     }
 
@@ -726,7 +738,8 @@ impl<'a, 'b> Image<'a, 'b> {
             objects: self.objects.iter().map(|object| runs(object.runs)).collect(),
         };
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
-        let figures = Figures { processes, mappings, pages, spared: self.spared };
+        let (spared, shared) = (self.spared, self.most_shared);
+        let figures = Figures { processes, mappings, pages, spared, shared };
         Ok(Taken { copied: self.copied, figures, places, rewritten })
     }
 }

@@ -314,7 +314,7 @@ impl Node {
         let deadline = Instant::now() + IDLE_LIMIT;
         let before = chain.take_before();
         let before = before.as_ref();
-        let standing = match source.stand(before, deadline, |_| Ok(Paths::new())) {
+        let standing = match source.stand(before, None, deadline, |_| Ok(Paths::new())) {
             Ok(standing) => standing,
             Err(why) => return Ok(Err(why)),
         };

@@ -3,6 +3,7 @@
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
 use super::{FileId, Image, refused};
+use crate::copied::Room;
 use crate::maps::{self, MEMFD, MEMORY, Mapping, unnoticed};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
@@ -22,8 +23,9 @@ use std::time::Instant;
 /// The end of a removed file's name.
 const DELETED: &str = " (deleted)";
 
-/// Read at a time.
-const PIECE_BYTES: usize = 256 << 10;
+const PAGE: usize = PAGE_BYTES as usize;
+/// Read at a time: 256 KiB.
+const PIECE_PAGES: usize = 64;
 
 /// An object.
 pub(super) struct Shared {
@@ -165,10 +167,20 @@ impl Image<'_, '_> {
         deadline: Instant,
         may: impl Fn(&Shared) -> bool,
     ) -> Result<()> {
+        let room = &mut self.room;
         self.shared
             .iter_mut()
             .filter(|one| may(one))
-            .try_for_each(|one| one.hold(processes, deadline))
+            .try_for_each(|one| one.hold(processes, room, deadline))
+    }
+
+    /// The pages of the object that has the most.
+    pub(super) fn most_shared(&self) -> usize {
+        let pages = self.shared.iter().map(|one| match &one.content {
+            Content::Held(pages) => pages.len(),
+            Content::File(_) | Content::Mapped(_) => 0,
+        });
+        pages.max().unwrap_or_default()
     }
 
     /// Writes them.
@@ -197,19 +209,20 @@ fn no_memory(error: io::Error) -> MemoryError {
 }
 
 /// The pages of a file.
-fn pages_of(file: &File, bytes: u64, deadline: Instant) -> Result<Raw> {
+fn pages_of(file: &File, bytes: u64, room: &mut Option<Room>, deadline: Instant) -> Result<Raw> {
     let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
-    let mut pages = Raw::default();
-    let each = |offset, page: &[u8]| {
-        in_time(deadline)?;
-        pages.add(offset, page).map_err(no_memory)
-    };
-    each_page(file, 0, bytes, each, failed)?;
+    let mut pages = Raw::with_room(room.take_if(|room| room.is_used_by(bytes)));
+    copy_pages(&mut pages, file, [0, 0, bytes], Some(deadline), failed)?;
     Ok(pages)
 }
 
 /// The pages of memory that these mappings show, and its length.
-fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Result<(u64, Raw)> {
+fn mapped(
+    processes: &[Process],
+    places: Vec<Shown>,
+    room: &mut Option<Room>,
+    deadline: Instant,
+) -> Result<(u64, Raw)> {
     let process_of = |pid| processes.iter().find(|process| process.pid == pid);
     let end = |one: &Shown| one.mapping.offset + (one.mapping.end - one.mapping.start);
     let bytes = places.iter().map(end).max().unwrap_or_default();
@@ -217,7 +230,7 @@ fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Resul
         process_of(first.pid).and_then(|process| maps::open_memory(process, &first.mapping))
     });
     if let Some(file) = file {
-        return Ok((bytes, pages_of(&file, bytes, deadline)?));
+        return Ok((bytes, pages_of(&file, bytes, room, deadline)?));
     }
     let mut parts = Vec::new();
     let mut read = Read::default();
@@ -227,7 +240,7 @@ fn mapped(processes: &[Process], places: Vec<Shown>, deadline: Instant) -> Resul
         }
     }
     parts.sort_by_key(|(_, part)| part.offset);
-    let mut pages = Raw::default();
+    let mut pages = Raw::with_room(room.take_if(|room| room.is_used_by(bytes)));
     for (process, part) in parts {
         Pages::of(process)?.all(&part, deadline, |address, page| match is_zero(page) {
             true => Ok(()),
@@ -248,11 +261,16 @@ impl Shared {
     }
 
     /// Copies its content.
-    fn hold(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
+    fn hold(
+        &mut self,
+        processes: &[Process],
+        room: &mut Option<Room>,
+        deadline: Instant,
+    ) -> Result<()> {
         let pages = match &mut self.content {
-            Content::File(file) => pages_of(file, self.record.bytes, deadline)?,
+            Content::File(file) => pages_of(file, self.record.bytes, room, deadline)?,
             Content::Mapped(places) => {
-                let (bytes, pages) = mapped(processes, std::mem::take(places), deadline)?;
+                let (bytes, pages) = mapped(processes, std::mem::take(places), room, deadline)?;
                 self.record.bytes = bytes;
                 pages
             }
@@ -313,39 +331,79 @@ pub fn each_page(
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
     failed: impl Fn(io::Error) -> MemoryError,
 ) -> Result<()> {
+    let mut piece = vec![0; PIECE_PAGES * PAGE];
+    each_part(file, begin, end, &failed, |mut offset, last| {
+        while offset < last {
+            let pages = ((last - offset).div_ceil(PAGE_BYTES) as usize).min(PIECE_PAGES);
+            let piece = &mut piece[..pages * PAGE];
+            read_there(file, offset, piece).map_err(&failed)?;
+            for page in piece.chunks_exact(PAGE) {
+                if !is_zero(page) {
+                    each(offset, page)?;
+                }
+                offset += PAGE_BYTES;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Copies those of the pages of a file from `begin` to `end` that are not zero, by their positions behind `origin`.
+///
+/// # Errors
+/// It cannot be read, or not until `deadline`; or there is no memory.
+pub(crate) fn copy_pages(
+    pages: &mut Raw,
+    file: &File,
+    [origin, begin, end]: [u64; 3],
+    deadline: Option<Instant>,
+    failed: impl Fn(io::Error) -> MemoryError,
+) -> Result<()> {
+    each_part(file, begin, end, &failed, |mut offset, last| {
+        while offset < last {
+            deadline.map_or(Ok(()), in_time)?;
+            let most = ((last - offset).div_ceil(PAGE_BYTES) as usize).min(PIECE_PAGES);
+            let read = |room: &mut [u8]| read_there(file, offset, room);
+            let read = pages.fill(offset - origin, most, read).map_err(&failed)?;
+            offset += read as u64 * PAGE_BYTES;
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` with the parts of a file from `begin` to `end` where something is: the first page of each, and the byte behind its last one.
+fn each_part(
+    file: &File,
+    begin: u64,
+    end: u64,
+    failed: &impl Fn(io::Error) -> MemoryError,
+    mut each: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
     let seek = |at: u64, whence| match lseek64(file.as_fd(), at.cast_signed(), whence) {
         Ok(found) => Ok(Some(found.cast_unsigned())),
         Err(nix::Error::ENXIO) => Ok(None),
         Err(error) => Err(failed(error.into())),
     };
-    let mut piece = vec![0; PIECE_BYTES];
     let mut at = begin;
     while at < end {
         let Some(data) = seek(at, Whence::SeekData)? else { return Ok(()) };
         let Some(hole) = seek(data, Whence::SeekHole)? else { return Ok(()) };
-        let mut offset = begin + (data - begin) / PAGE_BYTES * PAGE_BYTES;
-        let last = hole.min(end);
-        while offset < last {
-            let bytes = (last - offset).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES as u64);
-            let piece = &mut piece[..bytes as usize];
-            let mut len = 0;
-            // The last page of a file may be a part of one.
-            while len < piece.len() {
-                match file.read_at(&mut piece[len..], offset + len as u64).map_err(&failed)? {
-                    0 => break,
-                    n => len += n,
-                }
-            }
-            piece[len..].fill(0);
-            for (n, page) in piece.chunks_exact(PAGE_BYTES as usize).enumerate() {
-                if !is_zero(page) {
-                    each(offset + n as u64 * PAGE_BYTES, page)?;
-                }
-            }
-            offset += bytes;
-        }
+        each(begin + (data - begin) / PAGE_BYTES * PAGE_BYTES, hole.min(end))?;
         at = hole;
     }
+    Ok(())
+}
+
+/// Reads from a position on. The last page of a file may be a part of one, and zeros follow.
+fn read_there(file: &File, at: u64, room: &mut [u8]) -> io::Result<()> {
+    let mut len = 0;
+    while len < room.len() {
+        match file.read_at(&mut room[len..], at + len as u64)? {
+            0 => break,
+            n => len += n,
+        }
+    }
+    room[len..].fill(0);
     Ok(())
 }
 
@@ -469,7 +527,8 @@ mod tests {
         };
         let before = used();
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
-        let (bytes, pages) = mapped(std::slice::from_ref(&process), shown, deadline).unwrap();
+        let (bytes, pages) =
+            mapped(std::slice::from_ref(&process), shown, &mut None, deadline).unwrap();
         let found: Vec<_> = pages.each().map(|(offset, page)| (offset, page[0])).collect();
         let of = |page: usize| (page as u64 * PAGE_BYTES, 7);
         assert_eq!((bytes, found), (BYTES as u64, vec![of(3), of(PAGES / 2)]));

@@ -92,6 +92,7 @@ impl<'b> Standing<'_, 'b> {
         }
         drop(self.stand_ins);
         stand_ins::await_end(&copies.unwrap_or_default(), deadline);
+        image.most_shared = image.most_shared();
         image.heap(&heap)?;
         image.objects()?;
         image.finish(&header, &processes, rewritten)

@@ -117,10 +117,12 @@ fn read(
     is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<LastImage, MemoryError> {
     let begun = Instant::now();
-    let LastImage { before, precopied, file_pages, room, .. } = &mut image;
+    let LastImage { before, precopied, pages, rooms, .. } = &mut image;
     // First: it is not ended when the server is about to stand. Without it the pages get theirs as they come.
-    if *file_pages >= FEW && room.is_none() {
-        *room = Room::new().ok();
+    for (pages, room) in pages.iter().zip(rooms) {
+        if *pages >= FEW && room.is_none() {
+            *room = Room::new(*pages, is_wanted).ok();
+        }
     }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {

@@ -74,10 +74,10 @@ pub(super) struct LastImage {
     pub(super) before: Before,
     /// What it knows of its server since: in no pack yet.
     pub(super) precopied: Precopied,
-    /// So many pages of its files were read while the server stood for it.
-    pub(super) file_pages: usize,
+    /// So many pages of its files, and of what its processes share, were read while the server stood for it.
+    pub(super) pages: [usize; 2],
     /// Memory for the next ones.
-    pub(super) room: Option<Room>,
+    pub(super) rooms: [Option<Room>; 2],
 }
 
 impl LastImage {
@@ -98,7 +98,7 @@ impl LastImage {
             tracing::info!(event = "files_not_sought_ahead", why);
         }
         let (index, repairs, precopied) = (NO_IMAGE, store.repairs(), Precopied::default());
-        Self { index, repairs, before, precopied, file_pages: 0, room: None }
+        Self { index, repairs, before, precopied, pages: [0; 2], rooms: [None, None] }
     }
 
     /// Whether the next one can begin from it.
@@ -120,9 +120,12 @@ impl LastTaken {
     }
 
     /// Answers what is to be dropped when this is unlocked: of a server that is gone nobody needs what was read ahead.
-    pub(super) fn put_image(&mut self, image: LastImage, gone: u64) -> Option<LastImage> {
-        if self.gone != gone && image.precopied.pages() > 0 {
-            return Some(image);
+    pub(super) fn put_image(&mut self, mut image: LastImage, gone: u64) -> Option<LastImage> {
+        if self.gone != gone {
+            if image.precopied.pages() > 0 {
+                return Some(image);
+            }
+            image.rooms = [None, None];
         }
         self.image.replace(image)
     }
@@ -148,7 +151,8 @@ impl LastTaken {
     /// Answers what is to be dropped when this is unlocked.
     pub(super) fn forget_server(&mut self) -> impl Send + use<> {
         (self.gone, self.times) = (self.gone + 1, 0);
-        (self.ahead.take(), self.image.take_if(|image| image.precopied.pages() > 0))
+        let rooms = self.image.as_mut().map(|image| std::mem::take(&mut image.rooms));
+        (self.ahead.take(), self.image.take_if(|image| image.precopied.pages() > 0), rooms)
     }
 
     fn image(&self) -> Option<&Before> {
@@ -195,7 +199,8 @@ pub(super) fn take(
             return Err(why.into());
         }
     }
-    let room = last.image.as_mut().and_then(|image| image.room.take());
+    let rooms = last.image.as_mut().map(|image| std::mem::take(&mut image.rooms));
+    let rooms = rooms.unwrap_or_default();
     let mut pause_us = 0;
     let go_on = |forked| {
         pause_us = begun.elapsed().as_micros() as u64;
@@ -203,7 +208,7 @@ pub(super) fn take(
         step_back();
     };
     let Standing { memory, figures, places, layer, contents } =
-        copy(store, &server, &state, &last, room, go_on)?;
+        copy(store, &server, &state, &last, rooms, go_on)?;
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
@@ -213,14 +218,15 @@ pub(super) fn take(
         store.write(&head, &encoded, copies, files, precopied).map_err(|error| trouble(&error))?;
     let read_ahead = precopied.map_or(0, Precopied::pages);
     let (copied, file_pages) = (memory.fresh(), layer.fresh());
-    let pages = (copied + file_pages) as u64;
+    let fresh = (copied + file_pages) as u64;
     drop((memory, layer));
     drop(last.ahead.take());
     let file = written.file;
     let before = places.with(written.hashes, written.of_files, contents);
-    tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages });
+    tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages: fresh });
     let (index, precopied) = (state.index, Precopied::default());
-    let image = LastImage { index, repairs, before, precopied, file_pages, room: None };
+    let (pages, rooms) = ([file_pages, figures.shared], [None, None]);
+    let image = LastImage { index, repairs, before, precopied, pages, rooms };
     let image = Some(image);
     known.lock().expect("no holder panics").put(LastTaken { image, times: 0, ..last });
     tracing::debug!(
@@ -232,6 +238,7 @@ pub(super) fn take(
         copied,
         read_ahead,
         spared = figures.spared,
+        shared = figures.shared,
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
@@ -470,7 +477,7 @@ fn copy<'b>(
     server: &Server,
     state: &ServerState,
     last: &'b LastTaken,
-    room: Option<Room>,
+    [files_room, shared_room]: [Option<Room>; 2],
     copied: impl FnOnce(bool),
 ) -> Result<Standing<'b>, String> {
     let (before, ahead) = (last.image(), last.ahead());
@@ -480,14 +487,15 @@ fn copy<'b>(
         let mut packed = None;
         let pack = |rewritten: &mut Rewritten| {
             let (now, beyond) = (std::mem::take(rewritten), store.nameless_file());
-            let files = FilesCopied::new(before, ahead, now, beyond).with_room(room);
+            let files = FilesCopied::new(before, ahead, now, beyond).with_room(files_room);
             let mut files = FilesPacked(files.until(deadline));
             let paths = layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
             packed = Some(files.0.finish());
             let about = |(path, shown): (_, Option<_>)| (path, shown.as_ref().map(files::about));
             Ok(paths.into_iter().map(about).collect())
         };
-        let standing = source.stand(before, deadline, pack).map_err(|error| error.to_string())?;
+        let standing =
+            source.stand(before, shared_room, deadline, pack).map_err(|error| error.to_string())?;
         if compares() {
             tracing::info!(event = "pages_compared", index = state.index.0);
         }
