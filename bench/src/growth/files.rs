@@ -1,6 +1,6 @@
 //! Images of a PostgreSQL: what its files cost, by their size, when one in a hundred rows was written since the image before.
 
-use super::images::{PAGES, TOOK, taken};
+use super::images::{PAGES, TOOK, follower, taken};
 use super::{Figure, Recorder, Topic, curve, mib};
 use crate::servers::postgres::{Postgres, initialize, statement};
 use crate::stats::Spread;
@@ -14,8 +14,9 @@ pub const TOPIC: Topic = Topic {
     x: "MiB of tables",
     figures: &[STOOD, PAGES, TOOK, NEW, ALL],
     measure,
-    reading: "One replica, fsync; pgbench's tables are made, then `skein checkpoint create` after an UPDATE of one row in a hundred, side by side; medians of three images behind the first two.\n\
-         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on.",
+    reading: "Fsync; of the only replica, or of a follower; pgbench's tables are made, then `skein checkpoint create` after an UPDATE of one row in a hundred, side by side; medians of three images behind the first two.\n\
+         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on. What its processes share\n\
+         (`shared_buffers`, 128 MiB when they are full) is read whole while it stands.",
 };
 
 const STOOD: Figure =
@@ -31,17 +32,20 @@ const FIRST_IMAGES: u64 = 2;
 const IMAGES: u64 = 3;
 
 fn measure(recorder: &mut Recorder) -> Outcome {
-    for size in MIB {
-        let name = curve("PostgreSQL", "1 replica, 1 % of rows");
-        if !recorder.point(&name, size as f64, || one(size / MIB_OF_SCALE)) {
-            break;
+    for (replicas, name) in [(1, "1 replica, 1 % of rows"), (3, "3 replicas, 1 % of rows")] {
+        for size in MIB {
+            let point = || one(replicas, size / MIB_OF_SCALE);
+            if !recorder.point(&curve("PostgreSQL", name), size as f64, point) {
+                break;
+            }
         }
     }
     Ok(())
 }
 
-fn one(scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
-    let cluster = Cluster::of(&Postgres, free_address()?, 1, "fsync")?;
+fn one(replicas: u64, scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
+    let cluster = Cluster::of(&Postgres, free_address()?, replicas, "fsync")?;
+    let replica = follower(&cluster)?;
     initialize(cluster.service, scale)?;
     let rows = scale * ROWS_OF_SCALE / 100;
     let mut all = Vec::new();
@@ -54,7 +58,7 @@ fn one(scale: u64) -> Outcome<Vec<(&'static str, f64)>> {
             ),
         )?;
         let mut nudge = || statement(cluster.service, "UPDATE pgbench_branches SET bbalance = 1");
-        all.push(taken(&cluster, 1, &mut nudge)?);
+        all.push(taken(&cluster, replica, &mut nudge)?);
     }
     let whole = all.last().map_or(0, |taken| taken.whole);
     all.drain(..FIRST_IMAGES as usize);

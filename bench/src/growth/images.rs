@@ -215,6 +215,14 @@ pub fn has_image(cluster: &Cluster, replica: u64, index: u64) -> Outcome<bool> {
     Ok(listed(cluster, replica)?.iter().any(|image| image.index == index))
 }
 
+/// Has a replica take an image, and waits until another one has got it.
+pub fn handed_on(cluster: &Cluster, replica: u64, to: u64) -> Outcome {
+    let created = create(cluster, replica)?;
+    await_some("the image to be fetched", || {
+        Ok(has_image(cluster, to, created.index)?.then_some(()))
+    })
+}
+
 /// Has a replica take an image; answers what that has written [bytes].
 pub fn written_for_one(cluster: &Cluster, replica: u64) -> Outcome<u64> {
     let created = create(cluster, replica)?;

@@ -1,15 +1,16 @@
 //! One server, a passive replica and a witness: what clients, the leader and the other two pay, and how long the server stands for the leader's images.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::images::until_ended;
+use super::images::{self, until_ended};
 use super::{Figure, P50, P99, Recorder, THROUGHPUT, Topic, curve};
 use crate::load;
+use crate::outage;
 use crate::process;
 use crate::servers::{Workload, http, memcached, redis};
 use crate::stats::Spread;
-use crate::target::{Running, Way};
+use crate::target::{Running, Way, await_some};
 use crate::wire::Exchange;
 use skein_testkit::cluster::status::Replica;
 use skein_testkit::{Failure, Outcome};
@@ -18,11 +19,24 @@ pub const TOPIC: Topic = Topic {
     name: "standby",
     title: "A standby",
     x: "clients",
-    figures: &[THROUGHPUT, P50, P99, LEADER, PASSIVE, WITNESS, STOOD, STOOD_MAX],
+    figures: &[
+        THROUGHPUT,
+        P50,
+        P99,
+        LEADER,
+        PASSIVE,
+        WITNESS,
+        STOOD,
+        STOOD_MAX,
+        RECOVERED,
+        RECOVERED_MAX,
+    ],
     measure,
     reading: "`--mode standby`; clients write (of lighttpd: read a page of 4 KiB) over connections that stay open, 3 s a point. The leader takes an image of its own server each second;\n\
          where little was written since the last, as here, the server stands for it instead of forking. CPU of all processes below a node: the leader's with its server's; the others run\n\
          none. Clients and all nodes share two cores.\n\
+         Kills: the leader takes an image, which the passive replica fetches, and one client writes 200 times; then the leader's node and server are killed: the time from the last answer to the\n\
+         first one of the passive replica, which continues from that image; ten times.\n\
          Its figures beside those of RRC: [checkpoints and standbys](checkpoints.md#a-standby-beside-rrc).",
 };
 
@@ -33,10 +47,23 @@ const WITNESS: Figure = Figure { key: "witness_us", label: "witness", digits: 1,
 const STOOD: Figure =
     Figure { key: "stood_ms", label: "ms the server stood, median", digits: 1, plotted: true };
 const STOOD_MAX: Figure = Figure { key: "stood_max_ms", label: "most", digits: 1, plotted: false };
+const RECOVERED: Figure = Figure {
+    key: "recovered_ms",
+    label: "ms without an answer after a kill, median",
+    digits: 0,
+    plotted: false,
+};
+const RECOVERED_MAX: Figure =
+    Figure { key: "recovered_max_ms", label: "most", digits: 0, plotted: false };
 
 const CLIENTS: [u32; 3] = [1, 10, 50];
 const TIME: Duration = Duration::from_secs(3);
 const BETWEEN: Duration = Duration::from_secs(1);
+const KILLS: u32 = 10;
+/// Their numbers in a standby.
+const ACTIVE: u64 = 1;
+const PASSIVES: u64 = 2;
+const KILLS_MAX: Duration = Duration::from_secs(300);
 
 /// How the server is run, and whether it takes images meanwhile.
 const WAYS: [(&str, Way, bool); 4] = [
@@ -63,7 +90,33 @@ fn measure(recorder: &mut Recorder) -> Outcome {
             }
         }
     }
+    for durability in ["memory", "fsync"] {
+        let name = curve("redis", &format!("standby, {durability}, leader killed"));
+        recorder.point(&name, 1.0, || killed(durability));
+    }
     Ok(())
+}
+
+/// How long there is no answer when the leader is killed behind an image.
+fn killed(durability: &'static str) -> Outcome<Vec<(&'static str, f64)>> {
+    let running = Way::Standby { durability }.start(&redis::Redis::PLAIN)?;
+    let Running::Skein(cluster) = &running else {
+        return Err(Failure("a standby is no cluster".to_owned()));
+    };
+    let until = Instant::now() + KILLS_MAX;
+    let mut silent = Vec::new();
+    for _ in 0..KILLS {
+        // The passive one has led meanwhile, and hands over.
+        await_some("the active replica to lead", || {
+            Ok((cluster.whole()?.leader()?.id == ACTIVE).then_some(()))
+        })?;
+        images::handed_on(cluster, ACTIVE, PASSIVES)?;
+        silent.extend(outage::of(cluster, 1, until)?);
+    }
+    let most = silent.iter().copied().reduce(f64::max);
+    let most = most.ok_or_else(|| Failure("no time for a kill".to_owned()))?;
+    let median = Spread::of(silent).map_or(0.0, |spread| spread.median);
+    Ok(vec![(RECOVERED.key, median), (RECOVERED_MAX.key, most)])
 }
 
 fn one(
