@@ -121,9 +121,12 @@ pub struct Point {
     pub x: f64,
     /// By [`Figure::key`].
     pub values: BTreeMap<String, f64>,
-    /// As [`About::commit`], when it was measured.
+    /// As [`About::commit`], when it was measured,
     #[serde(default)]
     pub commit: String,
+    /// and the processor, which points of before lack.
+    #[serde(default)]
+    pub cpu: String,
 }
 
 impl Growth {
@@ -139,10 +142,14 @@ impl Growth {
         (points, curves)
     }
 
-    /// The commits at which the points of a topic were measured, each once.
-    pub fn commits(&self, topic: &Topic) -> Vec<&str> {
+    /// The commits at which the points of a topic were measured, with the processors that are known, each once.
+    pub fn commits(&self, topic: &Topic) -> Vec<String> {
         let (points, _) = self.of(topic);
-        let mut commits: Vec<&str> = points.iter().map(|point| point.commit.as_str()).collect();
+        let at = |point: &&Point| match point.cpu.as_str() {
+            "" => point.commit.clone(),
+            cpu => format!("{} on {cpu}", point.commit),
+        };
+        let mut commits: Vec<String> = points.iter().map(at).collect();
         commits.sort_unstable();
         commits.dedup();
         commits
@@ -256,6 +263,7 @@ impl Recorder {
                     x,
                     values: values.collect(),
                     commit: self.growth.about.commit.clone(),
+                    cpu: self.growth.about.machine.cpu.clone(),
                 });
                 true
             }
@@ -315,6 +323,7 @@ mod tests {
             x: 1.0,
             values: BTreeMap::new(),
             commit: String::new(),
+            cpu: "C".to_owned(),
         };
         let points = vec![
             point("threads", "b"),
@@ -325,6 +334,6 @@ mod tests {
         let growth = Growth { points, ..Growth::default() };
         let (points, curves) = growth.of(&threads::TOPIC);
         assert_eq!((points.len(), curves), (3, vec!["b", "a"]));
-        assert_eq!(growth.commits(&threads::TOPIC), [""]);
+        assert_eq!(growth.commits(&threads::TOPIC), [" on C"]);
     }
 }

@@ -184,7 +184,7 @@ mod tests {
     fn point(topic: &str, curve: &str, x: f64, values: &[(&str, f64)]) -> Point {
         let values = values.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
         let (topic, curve) = (topic.to_owned(), curve.to_owned());
-        Point { topic, curve, x, values, commit: String::new() }
+        Point { topic, curve, x, values, commit: String::new(), cpu: String::new() }
     }
 
     fn row(text: &str, start: &str) -> Vec<String> {

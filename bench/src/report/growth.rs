@@ -66,7 +66,7 @@ fn text(growth: &Growth) -> String {
         "# How it grows\n\n\
          Written by `cargo xtask bench --report` from `bench/results/growth.json`. Don't edit it by hand. How single\n\
          servers compare with native is in [servers](servers.md).\n\n\
-         Measured by `{}`, the last of them {}, on the same machine; each point once, 1.5 s, so single points are less sure\n\
+         Measured by `{}`, the last of them {}, on machines with the same number of cores; each point once, 1.5 s, so single points are less sure\n\
          than the tables there.\n\
          Memory is what is resident: the node's includes the arena, which the server's has as well.\n\n",
         about.command,

@@ -207,7 +207,14 @@ mod tests {
 
     fn point(topic: &str, curve: &str, x: f64, key: &str, value: f64) -> Point {
         let values = BTreeMap::from([(key.to_owned(), value)]);
-        Point { topic: topic.to_owned(), curve: curve.to_owned(), x, values, commit: String::new() }
+        Point {
+            topic: topic.to_owned(),
+            curve: curve.to_owned(),
+            x,
+            values,
+            commit: String::new(),
+            cpu: String::new(),
+        }
     }
 
     #[test]
