@@ -14,8 +14,9 @@ use crate::local::LOCAL;
 use crate::sys::{self, args};
 use core::sync::atomic::Ordering;
 use libc::c_int;
+use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use skein_arena::pool::Handle;
-use skein_libos::errno::Result;
+use skein_libos::errno::{Errno, Result};
 use skein_libos::ipc::segment;
 
 /// Whether this process may have shared mappings.
@@ -195,9 +196,20 @@ pub fn forget_all(k: &Kernel, p: &Process) {
     }
 }
 
-/// `mmap`.
-pub fn mmap(a: [usize; 6]) -> Result<usize> {
+/// Whether some of these bytes are in the runtime's own part of the address space: what is there is in no image, and not compared.
+const fn is_own(start: usize, len: usize) -> bool {
+    start < RUNTIME_END && start.saturating_add(len) > SERVER_BASE
+}
+
+/// `mmap`. A place that is only a wish, and the runtime's own, does not count: V8 chooses them by chance.
+pub fn mmap(mut a: [usize; 6]) -> Result<usize> {
     table::no_own(libc::SYS_mmap, &a)?;
+    if is_own(a[0], a[1]) {
+        if a[3] as c_int & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 {
+            return Err(Errno(libc::ENOMEM));
+        }
+        a[0] = 0;
+    }
     // SAFETY: the server's own call.
     let at = unsafe { sys::call(libc::SYS_mmap, a)? };
     let [_, len, _, flags, fd, offset] = a;
@@ -231,7 +243,10 @@ pub fn munmap(start: usize, len: usize) -> Result<()> {
 
 /// `mremap`.
 pub fn mremap(a: [usize; 6]) -> Result<usize> {
-    let [start, len, new_len, ..] = a;
+    let [start, len, new_len, flags, new_start, _] = a;
+    if flags as c_int & libc::MREMAP_FIXED != 0 && is_own(new_start, new_len) {
+        return Err(Errno(libc::ENOMEM));
+    }
     // SAFETY: the server's own call.
     let at = match unsafe { sys::call(libc::SYS_mremap, a) } {
         Ok(at) => at,
