@@ -20,6 +20,10 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 pub(crate) const MEMORY: [&str; 4] = [MEMFD, "/dev/zero", "/SYSV", "[anon_shmem:"];
 /// The begin of a memory file's name.
 pub(crate) const MEMFD: &str = "/memfd:";
+/// The kernel's name for the memory that `brk` gives.
+pub(crate) const HEAP: &str = "[heap]";
+/// The name of memory that the kernel gives none.
+const ANONYMOUS: &str = "anonymous";
 /// The most bytes of a line.
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
@@ -248,7 +252,7 @@ pub(crate) fn parse(line: &str) -> Option<Mapping> {
     let inode = words.next()?.parse().ok()?;
     let (start, end) = (hex(start)?, hex(end)?);
     let name = match name {
-        "" => "anonymous",
+        "" => ANONYMOUS,
         SHARED_SHOWN => SHARED_WAS,
         name => name,
     };
@@ -265,7 +269,8 @@ pub(crate) fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Joins equal neighbours: whether the kernel keeps them apart depends on its history.
+/// Joins equal neighbours: whether the kernel keeps them apart depends on its history. So does whether a program's zeroed data, which end where the heap begins, are named as
+/// the heap: they are, if both are one mapping.
 #[must_use]
 pub fn join(mappings: &[Mapping]) -> Vec<Mapping> {
     let mut joined: Vec<Mapping> = Vec::new();
@@ -274,17 +279,25 @@ pub fn join(mappings: &[Mapping]) -> Vec<Mapping> {
             Some(last)
                 if last.end == next.start
                     && last.permissions == next.permissions
-                    && (&last.name, last.file) == (&next.name, next.file)
+                    && last.file == next.file
+                    && (last.name == next.name || may_be_heap(last) && may_be_heap(next))
                     && (!next.is_of_file()
                         || last.offset + (last.end - last.start) == next.offset) =>
             {
                 last.end = next.end;
                 last.is_used |= next.is_used;
+                if next.name == HEAP {
+                    HEAP.clone_into(&mut last.name);
+                }
             }
             _ => joined.push(next.clone()),
         }
     }
     joined
+}
+
+fn may_be_heap(mapping: &Mapping) -> bool {
+    mapping.name == HEAP || mapping.name == ANONYMOUS
 }
 
 #[cfg(test)]
@@ -327,6 +340,20 @@ mod tests {
             joined,
             [(0x1000, 0x3000), (0x3000, 0x4000), (0x4000, 0x6000), (0x6000, 0x7000)]
         );
+    }
+
+    #[test]
+    fn zeroed_data_below_the_heap_are_the_heap_whether_the_kernel_joined_them_or_not() {
+        let read = |lines: &[&str]| -> Vec<_> {
+            join(&lines.iter().map(|line| parse(line).unwrap()).collect::<Vec<_>>())
+        };
+        let one = read(&["1000-9000 rw-p 00000000 00:00 0    [heap]"]);
+        let apart =
+            ["1000-3000 rw-p 00000000 00:00 0 ", "3000-9000 rw-p 00000000 00:00 0    [heap]"];
+        assert_eq!(read(&apart), one);
+        let not_below =
+            ["1000-2000 rw-p 00000000 00:00 0 ", "3000-9000 rw-p 00000000 00:00 0    [heap]"];
+        assert_eq!(read(&not_below).len(), 2);
     }
 
     #[test]

@@ -404,7 +404,7 @@ impl<'b> Image<'_, 'b> {
         let is_removed = mapping.is_of_file() && name.ends_with(" (deleted)");
         Ok(match name {
             "[stack]" => kind::STACK,
-            "[heap]" => kind::HEAP,
+            maps::HEAP => kind::HEAP,
             "[vdso]" | "[vvar]" | "[vvar_vclock]" => kind::STAYS,
             _ if mapping.start >> RUNTIME_BITS == RUNTIME_PLACE as u64 && mapping.is_of_file() => {
                 kind::STAYS
