@@ -57,9 +57,9 @@ echo \"$QUERY_STRING $$ $(date +%s%N) $(od -An -N4 -tx4 /dev/urandom)\"
 #[test]
 fn uploads_survive_the_leader() {
     let real = start();
-    usual_tools(real.port(), "/3.txt");
+    usual_tools(&real, "/3.txt");
     uploads_survive(&real);
-    usual_tools(real.port(), "/4.txt");
+    usual_tools(&real, "/4.txt");
     // The script is another program, which a process of the image starts.
     let ask = |http: &mut Http, word: &str| {
         assert_eq!(http.get("/3.txt")?.text(), page(3));

@@ -45,7 +45,7 @@ fn pages_of_its_own() {
 "
     );
     let real = start(port, &frontend);
-    usual_tools(port, "/fixed");
+    usual_tools(&real, "/fixed");
     let ask = |http: &mut Http, _: &str| {
         let answer = http.get("/any")?;
         assert_eq!((answer.status, answer.text().split(' ').count()), (200, 4), "{answer:?}");

@@ -64,7 +64,7 @@ fn start() -> Real {
 fn pages_are_read_while_the_leader_dies() {
     let real = start();
     let port = real.port();
-    usual_tools(port, "/3.txt");
+    usual_tools(&real, "/3.txt");
     let ask = |http: &mut Http, word: &str| {
         let number = word.bytes().map(u64::from).sum::<u64>() % 20;
         let answer = http.get(&format!("/{number}.txt"))?;

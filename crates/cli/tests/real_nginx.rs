@@ -16,10 +16,10 @@ fn uploads_survive_the_leader() {
     tree(&place);
     let servers = pages_and_uploads(&place, port);
     let real = nginx(place, port, &servers);
-    usual_tools(port, "/3.txt");
+    usual_tools(&real, "/3.txt");
     uploads_survive(&real);
-    usual_tools(port, "/4.txt");
-    real.continue_a_follower_from_an_image(|| usual_tools(port, "/3.txt"));
+    usual_tools(&real, "/4.txt");
+    real.continue_a_follower_from_an_image(|| usual_tools(&real, "/3.txt"));
     real.end();
 }
 
