@@ -28,13 +28,13 @@ fn node(cluster: &Cluster, id: u64) -> PathBuf {
     cluster.place.path(&format!("data/node-{id}"))
 }
 
-/// Changes one bit of the last group in a replica's log.
+/// Changes one bit of a replica's log, in the first record of its newest segment: those behind it show that it was written.
 fn damage(dir: &Path) {
+    const BEHIND_ITS_HEADER: usize = 100;
     let logs = fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
     let segment = logs.filter(|path| path.extension().is_some_and(|e| e == "wal")).max().unwrap();
     let mut bytes = fs::read(&segment).unwrap();
-    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    bytes[last] ^= 1;
+    bytes[BEHIND_ITS_HEADER] ^= 1;
     fs::write(segment, bytes).unwrap();
 }
 

@@ -155,8 +155,8 @@ impl Children {
     }
 
     /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `cut_short` answers
-    /// whether the user pressed Ctrl-C again.
-    pub fn stop(&mut self, leader: Option<u64>, mut cut_short: impl FnMut() -> bool) {
+    /// whether the user pressed Ctrl-C again. Answers those that were killed.
+    pub fn stop(&mut self, leader: Option<u64>, mut cut_short: impl FnMut() -> bool) -> Vec<u64> {
         for slot in &mut self.slots {
             slot.again = None;
         }
@@ -172,8 +172,10 @@ impl Children {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        for id in self.running() {
-            self.signal(id, Signal::SIGKILL);
+        self.reap();
+        let late = self.running();
+        for id in &late {
+            self.signal(*id, Signal::SIGKILL);
         }
         for slot in &mut self.slots {
             if let Some(mut child) = slot.child.take() {
@@ -182,6 +184,7 @@ impl Children {
             }
         }
         self.wait_for_orphans(Instant::now() + ORPHAN_LIMIT);
+        late
     }
 
     /// Collects orphans of dead nodes from this process, which is their subreaper: the init of a server's sandbox.

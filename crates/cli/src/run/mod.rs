@@ -92,7 +92,7 @@ struct Run {
     events: Receiver<Event>,
     since: Instant,
     ready: bool,
-    /// Nodes that failed before the cluster was ready, with their lines.
+    /// Nodes that failed before the cluster was ready and have not been well since, with their lines.
     failed: BTreeMap<u64, (String, u8)>,
     /// The last failure of each node, so that a repeated failure is told once.
     told: BTreeMap<u64, String>,
@@ -233,10 +233,13 @@ impl Run {
         }
         self.sockets.close();
         let Self { events, children, watch, .. } = &mut self;
-        children.stop(watch.leader(), || {
+        let late = children.stop(watch.leader(), || {
             // Another Ctrl-C while stopping: the user does not want to wait.
             events.try_iter().any(|event| matches!(event, Event::Signal(SIGINT | SIGTERM)))
         });
+        for id in late {
+            self.say(voice, &format!("node {id} had not stopped yet and was killed"));
+        }
         match finish {
             Finish::Asked => {
                 self.say(voice, "stopped");
@@ -257,7 +260,12 @@ impl Run {
         let acts = match event {
             Ok(Event::Signal(SIGCHLD)) => return self.reap(voice),
             Ok(Event::Signal(_)) => return Some(Finish::Asked),
-            Ok(Event::Status(id, status)) => self.watch.answered(self.now(), id, *status),
+            Ok(Event::Status(id, status)) => {
+                if status.replica.state.is_well() && self.children.running().contains(&id) {
+                    self.failed.remove(&id);
+                }
+                self.watch.answered(self.now(), id, *status)
+            }
             Ok(Event::Unanswered(id, asked)) => {
                 self.watch.unanswered(asked.saturating_duration_since(self.since), id);
                 Vec::new()
