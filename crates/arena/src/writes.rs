@@ -3,6 +3,8 @@
 //! The runtime keeps it (`crates/runtime/src/files/writes.rs`) and puts its position into the header: a word that counts what was ever noted, [`LONG_ONES_STAY`] (0 from a runtime of before), and the last
 //! [`WRITES`] notes in a circle. A node reads it while the server stands still, and while it goes on: a note is written before it is counted. It takes every word of it as a plain number.
 
+use core::ops::Range;
+
 /// The notes that are kept: 65,536.
 pub const WRITES: usize = 64 << 10;
 /// Bytes of one note.
@@ -50,25 +52,32 @@ impl Write {
     }
 }
 
-/// How often something was noted, and the notes since it was `since`, those among them that may have grown. `None` of these: there were more than the record keeps, or the
-/// record is another one's.
-///
-/// # Panics
-/// It is shorter than [`RECORD_BYTES`].
+/// The words of a row of 16 bytes.
 #[must_use]
-pub fn since(record: &[u8], since: u64) -> (u64, Option<impl Iterator<Item = Write>>) {
-    let rows = record.as_chunks::<WRITE_BYTES>().0;
-    let words = move |at: usize| {
-        let row = &rows[at];
-        let half = |at| u64::from_ne_bytes(*row[at..].first_chunk().expect("a row is 16 bytes"));
-        [half(0), half(8)]
-    };
-    let [count, kind] = words(0);
+pub fn words(row: &[u8; WRITE_BYTES]) -> [u64; 2] {
+    let half = |at: usize| u64::from_ne_bytes(*row[at..].first_chunk().expect("a half"));
+    [half(0), half(8)]
+}
+
+/// The numbers of the notes that [`since`] looks at, by the count of a record: the note `n` is in the row 1 + `n` % [`WRITES`]. `None`: there were more than the record keeps, or the
+/// record is another one's.
+#[must_use]
+pub fn looked_at(count: u64, since: u64) -> Option<Range<u64>> {
     let first = since.saturating_sub(GROWING);
-    let all = since <= count && count - first <= WRITES as u64;
-    let places = all.then_some(first..count);
+    (since <= count && count - first <= WRITES as u64).then_some(first..count)
+}
+
+/// How often something was noted, and the notes since it was `since`, those among them that may have grown. `None` of these: as of [`looked_at`]. `row` answers the
+/// words of the record's rows, of which it is asked for the first one and these.
+#[must_use]
+pub fn since(
+    row: impl Fn(usize) -> [u64; 2],
+    since: u64,
+) -> (u64, Option<impl Iterator<Item = Write>>) {
+    let [count, kind] = row(0);
+    let places = looked_at(count, since);
     let told = move |n: u64| {
-        let write = Write::from_words(words(1 + (n % WRITES as u64) as usize));
+        let write = Write::from_words(row(1 + (n % WRITES as u64) as usize));
         let may_be_new = n >= since || kind != LONG_ONES_STAY || write.is_short();
         may_be_new.then_some(write)
     };
@@ -79,14 +88,12 @@ pub fn since(record: &[u8], since: u64) -> (u64, Option<impl Iterator<Item = Wri
 mod tests {
     use super::*;
 
-    fn record(count: u64) -> Vec<u8> {
-        let mut record = vec![0; RECORD_BYTES];
-        record[..8].copy_from_slice(&count.to_ne_bytes());
+    fn record(count: u64) -> Vec<[u64; 2]> {
+        let mut record = vec![[0; 2]; WRITES + 1];
+        record[0][0] = count;
         for n in count.saturating_sub(WRITES as u64)..count {
-            let at = (1 + (n % WRITES as u64) as usize) * WRITE_BYTES;
-            let [a, b] = Write { number: n, from: 7, to: TO_THE_END }.words();
-            record[at..at + 8].copy_from_slice(&a.to_ne_bytes());
-            record[at + 8..at + 16].copy_from_slice(&b.to_ne_bytes());
+            let write = Write { number: n, from: 7, to: TO_THE_END };
+            record[1 + (n % WRITES as u64) as usize] = write.words();
         }
         record
     }
@@ -94,13 +101,14 @@ mod tests {
     #[test]
     fn what_was_noted_since_is_told_with_what_may_have_grown() {
         let record = record(100_000);
-        let (count, found) = since(&record, 99_000);
+        let (count, found) = since(|n| record[n], 99_000);
         let found: Vec<_> = found.expect("they are kept").collect();
         assert_eq!((count, found.len()), (100_000, 1004));
         assert_eq!(found[0], Write { number: 98_996, from: 7, to: TO_THE_END });
         assert_eq!(found[1003].number, 99_999);
         let kept = 100_000 - WRITES as u64 + GROWING;
-        assert!(since(&record, kept).1.is_some() && since(&record, kept - 1).1.is_none());
+        let is_kept = |noted| since(|n| record[n], noted).1.is_some();
+        assert!(is_kept(kept) && !is_kept(kept - 1));
     }
 
     #[test]
@@ -110,23 +118,22 @@ mod tests {
             |n: u64| n.is_multiple_of(2).then_some(Write { number: n, from: 0, to: GROWN + 1 });
         for n in 0..100 {
             let write = long(n).unwrap_or(Write { number: n, from: 0, to: GROWN });
-            let [_, pages] = write.words();
-            record[(1 + n as usize) * WRITE_BYTES + 8..][..8].copy_from_slice(&pages.to_ne_bytes());
+            record[1 + n as usize][1] = write.words()[1];
         }
-        let told = |record: &[u8]| {
-            let (_, told) = since(record, 96);
+        let told = |record: &[[u64; 2]]| {
+            let (_, told) = since(|n| record[n], 96);
             told.expect("they are kept").map(|write| write.number).collect::<Vec<_>>()
         };
         assert_eq!(told(&record), (92..100).collect::<Vec<_>>(), "of a runtime of before");
-        record[8..16].copy_from_slice(&LONG_ONES_STAY.to_ne_bytes());
+        record[0][1] = LONG_ONES_STAY;
         assert_eq!(told(&record), [93, 95, 96, 97, 98, 99]);
     }
 
     #[test]
     fn a_record_that_is_shorter_than_before_is_another_ones() {
         let record = record(3);
-        assert!(since(&record, 4).1.is_none());
-        assert_eq!(since(&record, 3).1.map(Iterator::count), Some(3));
-        assert_eq!(since(&record, 0).1.map(Iterator::count), Some(3));
+        let told = |noted| since(|n| record[n], noted).1.map(Iterator::count);
+        assert_eq!([told(4), told(3), told(0)], [None, Some(3), Some(3)]);
+        assert_eq!(words(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]), [1, 256]);
     }
 }

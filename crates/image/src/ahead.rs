@@ -13,8 +13,9 @@ use crate::copied::hash;
 pub use crate::file_pages::Ahead;
 use crate::file_pages::{OneAhead, Stored, Two, Writes};
 use crate::form::{ImageError, PAGE_BYTES};
-use crate::inode_table::{InodeTable, inside, word};
+use crate::inode_table::{InodeTable, inside};
 use crate::layered::{About, Layered};
+use crate::noted::noted_since;
 use crate::pack::{PackId, PackWriter};
 use crate::packed::Earlier;
 use crate::raw::Raw;
@@ -22,8 +23,8 @@ use crate::take::copy_pages;
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
 use skein_arena::inodes::{INODE_BYTES, INODES};
-use skein_arena::layout::{HEADER_BYTES, Header};
-use skein_arena::writes::{GROWING, RECORD_BYTES, WRITES, since};
+use skein_arena::layout::Header;
+use skein_arena::writes::{GROWING, RECORD_BYTES, WRITES};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
@@ -57,36 +58,36 @@ struct Record {
 
 impl Record {
     fn of(arena: &File, sizes: Sizes) -> io::Result<Self> {
-        let mut header = vec![0; HEADER_BYTES];
-        arena.read_exact_at(&mut header, 0)?;
-        let place = |name, bytes| inside(word(&header, name), bytes, sizes);
+        let place = |name: usize, bytes| {
+            let mut word = [0; 8];
+            arena.read_exact_at(&mut word, name as u64)?;
+            io::Result::Ok(inside(u64::from_ne_bytes(word), bytes, sizes))
+        };
         Ok(Self {
             arena: arena.try_clone()?,
             heap_at: (sizes.file_bytes() - sizes.heap) as u64,
-            at: place(offset_of!(Header, writes_at), RECORD_BYTES),
-            table_at: place(offset_of!(Header, inodes_at), INODES * INODE_BYTES),
+            at: place(offset_of!(Header, writes_at), RECORD_BYTES)?,
+            table_at: place(offset_of!(Header, inodes_at), INODES * INODE_BYTES)?,
         })
     }
 
-    fn count(&self) -> io::Result<u64> {
-        let mut word = [0; 8];
-        self.arena.read_exact_at(&mut word, self.heap_at + self.at)?;
-        Ok(u64::from_ne_bytes(word))
+    /// Fills bytes from a position of it on.
+    fn read(&self, at: usize, bytes: &mut [u8]) -> io::Result<()> {
+        self.arena.read_exact_at(bytes, self.heap_at + self.at + at as u64)
     }
 
     /// What was noted since it was `noted`, while the server may note more; `None`: that was more than the record keeps.
     fn since(&self, noted: u64) -> io::Result<Option<(u64, Writes)>> {
         // The notes before this one are whole, but for the growing ones, which are told again.
-        let count = self.count()?;
-        let mut bytes = vec![0; RECORD_BYTES];
-        self.arena.read_exact_at(&mut bytes, self.heap_at + self.at)?;
-        bytes[..8].copy_from_slice(&count.to_ne_bytes());
-        let (_, Some(writes)) = since(&bytes, noted) else { return Ok(None) };
+        let (count, writes) = noted_since(noted, |at, bytes| self.read(at, bytes))?;
+        let Some(writes) = writes else { return Ok(None) };
         let mut written = Writes::default();
-        written.add(writes);
+        written.add(writes.into_iter());
         let oldest = noted.saturating_sub(GROWING);
         // The next note is written before it is counted.
-        let is_kept = self.count()?.saturating_sub(oldest) < WRITES as u64;
+        let mut now = [0; 8];
+        self.read(0, &mut now)?;
+        let is_kept = u64::from_ne_bytes(now).saturating_sub(oldest) < WRITES as u64;
         Ok(is_kept.then_some((count, written)))
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{FilesCopied, Plain};
 use skein_arena::inodes::{FLAGS_AT, ID_AT, MADE, MAPPED, NUMBER_AT};
+use skein_arena::layout::HEADER_BYTES;
 use skein_arena::writes::{TO_THE_END, WRITE_BYTES, Write as Noted};
 use std::collections::BTreeSet;
 

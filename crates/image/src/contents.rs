@@ -7,8 +7,8 @@
 use crate::file_pages::{Ahead, Extent, Stored, Two, Writes};
 use crate::inode_table::InodeTable;
 use crate::layered::{About, Layered};
+use crate::noted::noted_since;
 use skein_arena::inodes::{FLAGS_AT, MAPPED, NUMBER_AT, known};
-use skein_arena::writes::{RECORD_BYTES, since};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
@@ -71,11 +71,17 @@ impl Rewritten {
         if record == 0 {
             return Ok(new);
         }
-        let record = table.heap.bytes(record, record + RECORD_BYTES as u64);
-        new.noted = since(&record, 0).0;
+        let read = |at: usize, bytes: &mut [u8]| -> io::Result<()> {
+            table.heap.copy(record + at as u64, bytes);
+            Ok(())
+        };
+        let mut count = [0; 8];
+        read(0, &mut count)?;
+        new.noted = u64::from_ne_bytes(count);
         let written = |noted: u64, earlier: Writes| {
+            let (_, writes) = noted_since(noted, read).ok()?;
             let mut written = earlier;
-            written.add(since(&record, noted).1?);
+            written.add(writes?.into_iter());
             written.sort();
             Some(written)
         };

@@ -4,17 +4,19 @@
 //! A page is here itself, or known by its content's hash: then an earlier image has it.
 
 use crate::form::{PAGE_BYTES, is_zero};
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::ptr;
 use std::ptr::NonNull;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Memory for pages is got in pieces of 8 MiB: so huge pages fit, and little is left over.
 const CHUNK_BYTES: usize = 8 << 20;
-/// The first piece has small pages, got so many at a time: most copies are small, and a huge page takes as long as hundreds of small ones.
-const STEP_BYTES: usize = 256 << 10;
+/// The first piece has small pages, got so many at a time: most copies are small, a huge page takes as long as hundreds of small ones, and on some hosts one takes 10 us.
+const STEP_BYTES: usize = 64 << 10;
 /// Further pages go to a file, if there is one, whose memory the kernel can use for others: 256 MiB.
 const IN_MEMORY_BYTES: usize = 256 << 20;
 
@@ -31,8 +33,8 @@ pub struct Copied<'b> {
     /// The number of pages in them.
     fresh: usize,
     len: u64,
-    /// A file for chunks beyond [`IN_MEMORY_BYTES`].
-    beyond: Option<File>,
+    /// For chunks beyond [`IN_MEMORY_BYTES`].
+    beyond: Option<Beyond>,
 }
 
 /// Bytes, and the pages behind them.
@@ -82,6 +84,35 @@ impl Row<'_> {
     }
 }
 
+/// An empty file that nobody else has.
+#[derive(Debug)]
+pub enum Beyond {
+    /// It is there.
+    Made(File),
+    /// It is made in this directory when it is needed, which takes some disks a millisecond, while a server stands.
+    In(PathBuf),
+}
+
+impl Beyond {
+    /// Where the file system can make one.
+    fn file(&mut self) -> Option<&File> {
+        if let Self::In(dir) = self {
+            let mut new = OpenOptions::new();
+            new.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+            let open = || new.open(&*dir).ok();
+            let made = open().or_else(|| {
+                DirBuilder::new().recursive(true).mode(0o700).create(&*dir).ok()?;
+                open()
+            });
+            *self = Self::Made(made?);
+        }
+        match self {
+            Self::Made(file) => Some(file),
+            Self::In(_) => None,
+        }
+    }
+}
+
 /// A page of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page<'a> {
@@ -106,10 +137,10 @@ impl<'b> Copied<'b> {
         Self::default()
     }
 
-    /// Nothing; what is much will be in `file`, which is empty and nobody else's.
+    /// Nothing; what is much will be in a file.
     #[must_use]
-    pub fn with_file(file: File) -> Self {
-        Self { beyond: Some(file), ..Self::default() }
+    pub fn with_file(beyond: Beyond) -> Self {
+        Self { beyond: Some(beyond), ..Self::default() }
     }
 
     /// The first pages, which there are none of yet, will be in memory that is there already.
@@ -235,7 +266,8 @@ impl<'b> Copied<'b> {
         let (chunk, at) = (self.fresh * PAGE / CHUNK_BYTES, self.fresh * PAGE % CHUNK_BYTES);
         if chunk == self.chunks.len() {
             let is_beyond = chunk >= IN_MEMORY_BYTES / CHUNK_BYTES;
-            self.chunks.push(match self.beyond.as_ref().filter(|_| is_beyond) {
+            let beyond = self.beyond.as_mut().filter(|_| is_beyond);
+            self.chunks.push(match beyond.and_then(Beyond::file) {
                 Some(file) => Chunk::in_file(file, chunk - IN_MEMORY_BYTES / CHUNK_BYTES)?,
                 None => Chunk::new(chunk > 0)?,
             });
@@ -533,7 +565,7 @@ mod tests {
     #[test]
     fn what_is_much_is_in_a_file() {
         let file = tempfile::tempfile().unwrap();
-        let mut copied = Copied::with_file(file.try_clone().unwrap());
+        let mut copied = Copied::with_file(Beyond::Made(file.try_clone().unwrap()));
         let pages = (IN_MEMORY_BYTES + CHUNK_BYTES) / PAGE + 1;
         for n in 0..pages {
             copied.page(&(n as u64).to_le_bytes()).unwrap();
@@ -565,5 +597,15 @@ mod tests {
         copied.known(5, PAGE);
         assert_eq!(copied.each().next(), Some(Page::Known(5)));
         assert!(copied.reader().read_to_end(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_file_for_what_is_much_is_made_when_it_is_needed_and_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = dir.path().join("images");
+        let mut beyond = Beyond::In(images.clone());
+        assert!(!images.exists());
+        beyond.file().expect("this file system has such files").set_len(1).unwrap();
+        assert_eq!(images.read_dir().unwrap().count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use crate::PAGE_BYTES;
 use crate::before::Before;
 use crate::contents::{Contents, Listed, Next, OneFile, Rewritten};
-use crate::copied::{Copied, Room, hash};
+use crate::copied::{Beyond, Copied, Room, hash};
 use crate::file_pages::Ahead;
 use crate::layered::{About, Layered};
 use std::fs::File;
@@ -30,16 +30,16 @@ pub struct FilesCopied<'a> {
 }
 
 impl<'a> FilesCopied<'a> {
-    /// Nothing yet; `rewritten` is from [`crate::take::Taken`]. With a file, an empty one, memory is bounded in any case.
+    /// Nothing yet; `rewritten` is from [`crate::take::Taken`]. With a file for what is much memory is bounded in any case.
     #[must_use]
     pub fn new(
         before: Option<&'a Before>,
         ahead: Option<&'a Ahead>,
         rewritten: Rewritten,
-        file: Option<File>,
+        beyond: Option<Beyond>,
     ) -> Self {
         let listed = Before::list(before, ahead, rewritten);
-        let copied = file.map_or_else(Copied::new, Copied::with_file);
+        let copied = beyond.map_or_else(Copied::new, Copied::with_file);
         Self { copied, piece: Vec::new(), before, listed, deadline: None }
     }
 

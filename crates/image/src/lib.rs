@@ -30,6 +30,7 @@ pub mod futex;
 mod inode_table;
 mod layered;
 pub mod maps;
+mod noted;
 pub mod pack;
 pub mod packed;
 pub mod pages;
@@ -43,7 +44,7 @@ mod stand_ins;
 pub mod take;
 mod written;
 
-pub use copied::{Copied, Room};
+pub use copied::{Beyond, Copied, Room};
 pub use error::{MemoryError, Result};
 pub use files_copied::FilesCopied;
 pub use form::PAGE_BYTES;

@@ -68,6 +68,13 @@ impl Raw {
     /// The bytes from one position to another.
     pub(crate) fn bytes(&self, from: u64, to: u64) -> Vec<u8> {
         let mut bytes = vec![0; to.saturating_sub(from) as usize];
+        self.copy(from, &mut bytes);
+        bytes
+    }
+
+    /// Copies the bytes from a position on over these zeros.
+    pub(crate) fn copy(&self, from: u64, bytes: &mut [u8]) {
+        let to = from + bytes.len() as u64;
         for part in self.there(from, to) {
             let row = self.rows.partition_point(|row| row.end <= part.start);
             let (row, first) = (&self.rows[row], self.before[row]);
@@ -81,7 +88,6 @@ impl Raw {
                 at += len as u64;
             }
         }
-        bytes
     }
 
     /// The parts between two positions that are there.

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use skein_testkit::random::Random;
 use skein_testkit::steps::Steps;
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};

@@ -16,6 +16,7 @@
 
 use super::packs::Pins;
 use crate::processor;
+use skein_image::Beyond;
 use skein_image::file::{self, Head, ImageError, Opened, Owner, Verified};
 use skein_image::pack::PackId;
 use skein_log::disk::durable;
@@ -23,9 +24,8 @@ use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageFile};
 use skein_replica::server::ServerState;
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -124,16 +124,10 @@ impl Store {
         &self.dir
     }
 
-    /// An empty file that nobody else has, where the file system can make one. The disk is not waited for: a server stands meanwhile.
+    /// A file for what is much of a copy. The disk is not waited for: a server stands meanwhile.
     #[must_use]
-    pub fn nameless_file(&self) -> Option<File> {
-        let mut new = OpenOptions::new();
-        new.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        let open = || new.open(&self.dir).ok();
-        open().or_else(|| {
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).ok()?;
-            open()
-        })
+    pub fn beyond(&self) -> Beyond {
+        Beyond::In(self.dir.clone())
     }
 
     /// The file of the image at this entry, once it is confirmed.

@@ -17,6 +17,7 @@ use skein_replica::environment::{Image, ImageFile, ImageNews, Trouble};
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,6 +38,16 @@ pub(super) struct ImageWork {
     /// What the next one need not read or write again.
     before: Known,
     precopying: Option<Precopying>,
+    /// A thread that waits for the next one to be taken: to start one takes a millisecond or two, for which the server would stand.
+    waiting: Option<Sender<Taking>>,
+}
+
+/// An image that is taken.
+type Taking = Box<dyn FnOnce() + Send>;
+
+/// On a thread of its own.
+fn start(take: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    Builder::new().name("skein-image".into()).spawn(take).map(drop)
 }
 
 enum Job {
@@ -51,7 +62,7 @@ enum Job {
 impl ImageWork {
     pub(super) fn new(store: Store, mailbox: Mailbox) -> Self {
         let (taking, before) = (Arc::default(), Arc::default());
-        Self { store, mailbox, sender: None, taking, before, precopying: None }
+        Self { store, mailbox, sender: None, taking, before, precopying: None, waiting: None }
     }
 
     pub(super) const fn store(&self) -> &Store {
@@ -69,6 +80,12 @@ impl ImageWork {
             tracing::warn!(event = "memory_not_read_ahead", %error, "no thread can be started for it");
             None
         });
+        if self.precopying.is_some() && self.waiting.is_none() {
+            let (sender, next) = channel::<Taking>();
+            let wait = move || next.recv().into_iter().for_each(|take| take());
+            // Without it the image begins with a thread of its own.
+            self.waiting = start(wait).ok().map(|()| sender);
+        }
         self.precopying.is_some()
     }
 
@@ -130,7 +147,11 @@ impl ImageWork {
                 forget_files_unless_used(&before);
             }
         };
-        if let Err(error) = Builder::new().name("skein-image".into()).spawn(take) {
+        let begun = match self.waiting.take() {
+            Some(waiting) => waiting.send(Box::new(take)).or_else(|unsent| start(unsent.0)),
+            None => start(take),
+        };
+        if let Err(error) = begun {
             self.taking.store(false, Ordering::Relaxed);
             let why = format!("no thread can be started for it: {error}");
             tell(&self.mailbox, ImageNews::NotTaken(why.into()));

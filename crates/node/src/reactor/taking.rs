@@ -382,7 +382,7 @@ fn keep(
     state: &ServerState,
 ) -> Result<Image, Trouble> {
     let begun = Instant::now();
-    let (before, beyond) = (last.image(), store.nameless_file());
+    let (before, beyond) = (last.image(), Some(store.beyond()));
     let mut packed = FilesPacked(FilesCopied::new(before, last.ahead(), rewritten, beyond));
     let (s, ns) = (state.wall.0 / 1_000_000_000, state.wall.0 % 1_000_000_000);
     let time = (s.cast_signed(), ns.cast_signed());
@@ -486,7 +486,7 @@ fn copy<'b>(
     with_source(server, &state.paths, ahead, |source| {
         let mut packed = None;
         let pack = |rewritten: &mut Rewritten| {
-            let (now, beyond) = (std::mem::take(rewritten), store.nameless_file());
+            let (now, beyond) = (std::mem::take(rewritten), Some(store.beyond()));
             let files = FilesCopied::new(before, ahead, now, beyond).with_room(files_room);
             let mut files = FilesPacked(files.until(deadline));
             let paths = layer.pack(&mut files).map_err(MemoryError::read("the server's files"))?;
