@@ -94,7 +94,7 @@ pub unsafe extern "C" fn onto_stack(
 }
 
 /// Suspends the running context into `*save` and calls `sleep(arg)` on the same stack. Returns 0 when that returns; 1 when the context was taken up by
-/// [`take_up_restored`].
+/// [`take_up_restored`], in a process whose registers are another one's.
 ///
 /// # Safety
 /// `sleep` takes this argument.
@@ -111,8 +111,15 @@ pub unsafe extern "C" fn hold(save: *mut u64, sleep: extern "C" fn(usize), arg: 
         ".cfi_offset r13, -40",
         ".cfi_offset r14, -48",
         ".cfi_offset r15, -56",
+        "mov rbx, rsp",
+        ".cfi_def_cfa_register rbx",
+        // x87's status, too, which a call keeps: right below what was saved.
+        "sub rsp, 512",
+        "fxsave64 [rsp]",
         "mov rdi, rdx",
         "call rsi",
+        "mov rsp, rbx",
+        ".cfi_def_cfa_register rsp",
         "xor eax, eax",
         take_up!(),
         ".cfi_endproc",
@@ -125,7 +132,7 @@ pub unsafe extern "C" fn hold(save: *mut u64, sleep: extern "C" fn(usize), arg: 
 /// As for [`take_up`].
 #[unsafe(naked)]
 pub unsafe extern "C" fn take_up_restored(sp: u64, fs: u64) -> ! {
-    naked_asm!("wrfsbase rsi", "mov rsp, rdi", "mov eax, 1", take_up!(),)
+    naked_asm!("wrfsbase rsi", "fxrstor64 [rdi - 512]", "mov rsp, rdi", "mov eax, 1", take_up!(),)
 }
 
 /// Makes a kernel thread by `clone` that sleeps as one that parked ([`park_here`]): it calls `sleep(arg)` on its stack, whose end holds both, and takes up what that returns.

@@ -12,14 +12,14 @@
 
 use crate::local::{LOCAL, Local};
 use crate::stack;
+use crate::vectors::{restore_vectors, save_vectors};
 use core::arch::naked_asm;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 
 /// Defines a function that the server calls: `$body`, with the same arguments, at most six, does the work on the thread's own stack.
 ///
-/// Registers that the calling convention lets a function overwrite are cleared: a fault's handler sees all registers.
+/// Registers that the calling convention lets a function overwrite are cleared: a fault's handler sees all registers, and some programs save all of them.
 macro_rules! entry {
     ($body:path) => {
         $crate::frame::entry!(@ $body, [
@@ -55,6 +55,7 @@ macro_rules! entry {
             "mov rsp, r10",
             "push r11",
             $($call,)*
+            "call {settle}",
             "xor ecx, ecx",
             "xor edx, edx",
             "xor esi, esi",
@@ -73,6 +74,7 @@ macro_rules! entry {
             place = const $crate::stack::PLACE,
             level = sym $crate::local::LOCAL,
             body = sym $body,
+            settle = sym $crate::vectors::settle,
         )
     };
 }
@@ -218,52 +220,6 @@ pub unsafe fn leave_signal(signo: c_int, info: *mut libc::siginfo_t, context: *m
     gregs[libc::REG_RSP as usize] = trap as i64;
     gregs[libc::REG_RIP as usize] = resumed as *const () as i64;
     gregs[libc::REG_EFL as usize] = INTERRUPTS;
-}
-
-/// x87, SSE, AVX, and the three parts of AVX-512: the registers that libc's functions may use.
-const SAVED: u64 = 0b1110_0111;
-
-/// Saves vector registers at the stack pointer, which has room for them, and with [`LOCAL`] as `{local}`, where `{vectors}` is the place of its `vectors`. `rax` and `rdx` are lost.
-macro_rules! save_vectors {
-    () => {
-        concat!(
-            "sub rsp, [rip + {local} + {vectors}]\n",
-            "and rsp, -64\n",
-            // The header behind the first 512 bytes: what `xsave` does not write must be zero.
-            "xor eax, eax\n",
-            "mov [rsp + 512], rax\n",
-            "mov [rsp + 520], rax\n",
-            "mov [rsp + 528], rax\n",
-            "mov [rsp + 536], rax\n",
-            "mov [rsp + 544], rax\n",
-            "mov [rsp + 552], rax\n",
-            "mov [rsp + 560], rax\n",
-            "mov [rsp + 568], rax\n",
-            "xor edx, edx\n",
-            "mov eax, [rip + {local} + {vectors} + 8]\n",
-            "xsave64 [rsp]",
-        )
-    };
-}
-
-/// Takes them back from there. `rax` and `rdx` are lost.
-macro_rules! restore_vectors {
-    () => {
-        concat!("xor edx, edx\n", "mov eax, [rip + {local} + {vectors} + 8]\n", "xrstor64 [rsp]")
-    };
-}
-
-/// Finds out how vector registers are saved, while `cpuid` does not trap. Answers whether they can be.
-pub fn prepare() -> bool {
-    const OSXSAVE: u32 = 1 << 27;
-    if core::arch::x86_64::__cpuid(1).ecx & OSXSAVE == 0 {
-        return false;
-    }
-    // Of all that the kernel has switched on: more than is needed.
-    let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
-    LOCAL.vectors[0].store(u64::from(bytes).next_multiple_of(64), Ordering::Relaxed);
-    LOCAL.vectors[1].store(SAVED, Ordering::Relaxed);
-    true
 }
 
 /// Called by a stub, 128 bytes below the server's stack pointer, with the address behind the call as the place where it goes on.

@@ -5,7 +5,7 @@
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::sys::{self, args};
-use crate::{glibc, loader, patch};
+use crate::{glibc, loader, vectors};
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr, Elf64_Sym};
@@ -63,61 +63,8 @@ pub fn renew_guards() {
 pub fn clear_leftovers() {
     // SAFETY: the stack below has nothing in use.
     unsafe { clear_below() };
-    // Not zero: whether the processor takes registers that are all zero for used ones, and saves them, depends on when the kernel has switched.
     // SAFETY: no vector register is in use, by the calling convention.
-    unsafe {
-        asm!(
-            "pcmpeqd xmm0, xmm0",
-            "pcmpeqd xmm1, xmm1",
-            "pcmpeqd xmm2, xmm2",
-            "pcmpeqd xmm3, xmm3",
-            "pcmpeqd xmm4, xmm4",
-            "pcmpeqd xmm5, xmm5",
-            "pcmpeqd xmm6, xmm6",
-            "pcmpeqd xmm7, xmm7",
-            "pcmpeqd xmm8, xmm8",
-            "pcmpeqd xmm9, xmm9",
-            "pcmpeqd xmm10, xmm10",
-            "pcmpeqd xmm11, xmm11",
-            "pcmpeqd xmm12, xmm12",
-            "pcmpeqd xmm13, xmm13",
-            "pcmpeqd xmm14, xmm14",
-            "pcmpeqd xmm15, xmm15",
-            clobber_abi("C"),
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    // The loader copies with the upper sixteen where there are any.
-    const AVX_512: u32 = 0b1110_0000;
-    // SAFETY: asks the processor what the kernel has switched on, where the instruction is known; no vector register is in use.
-    unsafe {
-        if patch::vectors_can_be_saved() {
-            let on: u32;
-            asm!("xgetbv", in("ecx") 0, out("eax") on, out("edx") _, options(nomem, nostack));
-            if on & AVX_512 == AVX_512 {
-                asm!(
-                    "vpternlogd zmm16, zmm16, zmm16, 255",
-                    "vpternlogd zmm17, zmm17, zmm17, 255",
-                    "vpternlogd zmm18, zmm18, zmm18, 255",
-                    "vpternlogd zmm19, zmm19, zmm19, 255",
-                    "vpternlogd zmm20, zmm20, zmm20, 255",
-                    "vpternlogd zmm21, zmm21, zmm21, 255",
-                    "vpternlogd zmm22, zmm22, zmm22, 255",
-                    "vpternlogd zmm23, zmm23, zmm23, 255",
-                    "vpternlogd zmm24, zmm24, zmm24, 255",
-                    "vpternlogd zmm25, zmm25, zmm25, 255",
-                    "vpternlogd zmm26, zmm26, zmm26, 255",
-                    "vpternlogd zmm27, zmm27, zmm27, 255",
-                    "vpternlogd zmm28, zmm28, zmm28, 255",
-                    "vpternlogd zmm29, zmm29, zmm29, 255",
-                    "vpternlogd zmm30, zmm30, zmm30, 255",
-                    "vpternlogd zmm31, zmm31, zmm31, 255",
-                    clobber_abi("C"),
-                    options(nomem, nostack, preserves_flags)
-                );
-            }
-        }
-    }
+    unsafe { vectors::settle() };
 }
 
 const PAGE_BYTES: usize = 4096;

@@ -70,3 +70,4 @@ mod thread;
 mod time;
 mod turn;
 mod uses;
+mod vectors;

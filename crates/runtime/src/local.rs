@@ -30,8 +30,8 @@ pub type SlotBits = [AtomicU64; MAX_THREADS as usize / 64];
 pub struct Local {
     /// Where the running thread's next entry begins, and its nesting ([`crate::stack::Level`]). First, as each entry reads it here.
     pub level: Level,
-    /// The size of the area for vector registers, and which of them are saved; no bytes: the processor cannot. Stubs read it.
-    pub vectors: [AtomicU64; 2],
+    /// The size of the area for vector registers, and which of them are saved; no bytes: the processor cannot. Stubs read it. Then which there are ([`crate::vectors`]).
+    pub vectors: [AtomicU64; 3],
     /// The function that answers caught calls and replaced instructions: given by [`crate::entry::net`], called by the code that saves the registers.
     pub met: AtomicUsize,
     /// The function that tells the node ([`crate::fatal`]): given when the output ring is there.
@@ -135,7 +135,7 @@ unsafe impl Sync for Local {}
 /// This process's.
 pub static LOCAL: Local = Local {
     level: Level { entry: AtomicUsize::new(0), own: AtomicUsize::new(0), out: AtomicUsize::new(0) },
-    vectors: [AtomicU64::new(0), AtomicU64::new(0)],
+    vectors: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
     met: AtomicUsize::new(0),
     teller: AtomicUsize::new(0),
     fixup: AtomicUsize::new(0),

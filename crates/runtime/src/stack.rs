@@ -341,6 +341,7 @@ unsafe extern "C" fn call_out(function: usize, a: usize, b: usize, c: usize, sp:
         ".cfi_adjust_cfa_offset 8",
         "push rbx",
         ".cfi_adjust_cfa_offset 8",
+        "call {settle}",
         "mov rbx, rsp",
         ".cfi_def_cfa_register rbx",
         ".cfi_offset rbp, -16",
@@ -387,5 +388,6 @@ unsafe extern "C" fn call_out(function: usize, a: usize, b: usize, c: usize, sp:
         "ret",
         ".cfi_endproc",
         level = sym LOCAL,
+        settle = sym crate::vectors::settle,
     )
 }

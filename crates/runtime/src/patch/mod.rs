@@ -33,9 +33,9 @@ mod stub;
 pub use code::Stretch;
 pub use stub::{Kind, write};
 
-use crate::frame;
 use crate::local::LOCAL;
 use crate::local::header;
+use crate::vectors;
 use code::Room;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -101,7 +101,7 @@ static PROCESS: Process = Process {
 
 /// Begins; to be called while `cpuid` does not trap.
 pub fn prepare() {
-    LOCAL.patches.store(frame::prepare(), Ordering::Relaxed);
+    LOCAL.patches.store(vectors::prepare(), Ordering::Relaxed);
 }
 
 /// Whether the processor and the kernel know how to save vector registers.

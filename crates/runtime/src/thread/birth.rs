@@ -54,6 +54,8 @@ pub unsafe extern "C" fn clone_thread(
     go_on: usize,
 ) -> isize {
     naked_asm!(
+        // The new one has this one's.
+        "call {settle}",
         "mov [rsi - 8], r9",
         "mov r10, rcx",
         "mov eax, {clone}",
@@ -86,5 +88,6 @@ pub unsafe extern "C" fn clone_thread(
         clone = const libc::SYS_clone,
         sigaltstack = const libc::SYS_sigaltstack,
         signals = sym SIGNALS,
+        settle = sym crate::vectors::settle,
     )
 }

@@ -11,7 +11,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
 use crate::turn::{self, carrier::main_fs, trace};
-use crate::{context, original, process, sys};
+use crate::{context, original, process, sys, vectors};
 use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
@@ -45,7 +45,10 @@ pub fn exit(value: *mut c_void) -> ! {
     turn::pin_current();
     turn.end();
     // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
-    unsafe { (original::originals().pthread_exit)(value) }
+    unsafe {
+        vectors::settle();
+        (original::originals().pthread_exit)(value)
+    }
 }
 
 /// The system call `exit`. `libcs` says whether libc's text made it.
@@ -115,7 +118,10 @@ fn one_less(k: &Kernel, t: &Thread) {
 /// As if main had returned 0.
 extern "C" fn exit_process(_: u32) -> ! {
     // SAFETY: by the process's last thread.
-    unsafe { libc::exit(0) }
+    unsafe {
+        vectors::settle();
+        libc::exit(0)
+    }
 }
 
 /// Clears the thread's requested word, and wakes one thread that waits for it. As with the kernel a missing address is no fault.

@@ -218,6 +218,7 @@ macro_rules! jumps {
                 "push r10",
                 "push rsi",
                 "call {prepare}",
+                "call {settle}",
                 "pop rsi",
                 "pop r10",
                 "pop rsp",
@@ -228,6 +229,7 @@ macro_rules! jumps {
                 place = const stack::PLACE,
                 level = sym crate::local::LOCAL,
                 prepare = sym prepare,
+                settle = sym crate::vectors::settle,
             )
         }
     )*};
