@@ -82,13 +82,21 @@ mod tests {
     }
 
     #[test]
-    fn any_count_is_one() {
-        for count in [0, 1, u64::MAX] {
+    fn of_any_count_all_is_told_that_is_kept_or_nothing() {
+        let is_told = |count: u64, noted| {
             let mut record = record(0);
             record[..8].copy_from_slice(&count.to_ne_bytes());
-            for noted in [0, 1, u64::MAX] {
-                let _ = told(&record, noted);
-            }
-        }
+            let read = |at: usize, bytes: &mut [u8]| {
+                bytes.copy_from_slice(&record[at..at + bytes.len()]);
+                Ok(())
+            };
+            let (told, writes) = noted_since(noted, read).unwrap();
+            assert_eq!(told, count);
+            writes.is_some()
+        };
+        let each = |count| [0, 1, u64::MAX].map(|noted| is_told(count, noted));
+        assert_eq!(each(0), [true, false, false]);
+        assert_eq!(each(1), [true, true, false]);
+        assert_eq!(each(u64::MAX), [false, false, true]);
     }
 }
