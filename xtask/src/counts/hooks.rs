@@ -45,8 +45,8 @@ const NAME_WORDS: u64 = 8;
 /// Instructions of each call, by name.
 pub fn count(harness: &Path, runtime: &Path) -> Outcome<BTreeMap<String, f64>> {
     let program = compile()?;
-    let traced = place_of(&program, |name| name == TRACED)?.start;
-    let uncounted = place_of(runtime, |name| name.contains(SETTLE))?;
+    let traced = place_of(&program, TRACED, |name| name == TRACED)?.start;
+    let uncounted = place_of(runtime, SETTLE, |name| name.contains(SETTLE))?;
     let mut child = Command::new(harness)
         .arg("--time")
         .arg::<&Path>(&program)
@@ -103,13 +103,13 @@ fn compile() -> Outcome<tempfile::TempPath> {
     if status.success() { Ok(program) } else { Err(Failure(format!("cc refuses {SOURCE}"))) }
 }
 
-/// Where a built file has the word or function with this name.
-fn place_of(file: &Path, is_name: impl Fn(&str) -> bool) -> Outcome<Range<u64>> {
+/// Where a built file has `what`, a word or a function.
+fn place_of(file: &Path, what: &str, is_name: impl Fn(&str) -> bool) -> Outcome<Range<u64>> {
     let failed = |error: &dyn std::fmt::Display| Failure::of(file.display(), error);
     let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
     let parsed = object::File::parse(&*bytes).map_err(|error| failed(&error))?;
     let symbol = parsed.symbols().find(|symbol| symbol.name().is_ok_and(&is_name));
-    let symbol = symbol.ok_or_else(|| failed(&"a symbol that is counted by is not there"))?;
+    let symbol = symbol.ok_or_else(|| failed(&format!("no symbol {what}")))?;
     Ok(symbol.address()..symbol.address() + symbol.size())
 }
 
