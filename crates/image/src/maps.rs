@@ -22,6 +22,8 @@ pub(crate) const MEMORY: [&str; 4] = [MEMFD, "/dev/zero", "/SYSV", "[anon_shmem:
 pub(crate) const MEMFD: &str = "/memfd:";
 /// The kernel's name for the memory that `brk` gives.
 pub(crate) const HEAP: &str = "[heap]";
+/// The name of the kernel's code in a process.
+pub(crate) const VDSO: &str = "[vdso]";
 /// The name of memory that the kernel gives none.
 const ANONYMOUS: &str = "anonymous";
 /// The most bytes of a line.
@@ -78,7 +80,7 @@ impl Mapping {
     /// Whether its content is compared: not the kernel's own pages, nor shared read-only memory, which is a file's.
     #[must_use]
     pub fn counts(&self) -> bool {
-        let kernels = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
+        let kernels = [VDSO, "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
         let reads_a_file = self.is_shared()
             && !self.permissions.contains('w')
             && !["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"]

@@ -2,7 +2,7 @@
 
 use crate::before::Lookup;
 pub use crate::form::{PAGE_BYTES, is_zero};
-use crate::maps::Mapping;
+use crate::maps::{Mapping, VDSO};
 use crate::processes::Process;
 use crate::written::{self, Row, Watch};
 use crate::{MemoryError, Result};
@@ -133,7 +133,7 @@ impl Pages {
         if !mapping.is_used {
             return Ok(());
         }
-        let of_file = mapping.is_of_file();
+        let of_file = mapping.is_of_file() || mapping.name == VDSO;
         let written =
             |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
         self.each(mapping, written, deadline, |address, page| {

@@ -176,7 +176,14 @@ impl<'b> Image<'_, 'b> {
             for (mapping, kind) in mappings {
                 let is_shared =
                     matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
-                if is_shared || mapping.name.starts_with("[v") || !mapping.is_used {
+                let is_code = mapping.name == maps::VDSO;
+                let is_kernels = mapping.name.starts_with("[v") && !is_code;
+                if is_shared || is_kernels || !mapping.is_used {
+                    continue;
+                }
+                // A program that another one executed has changed its functions. The kernel notes no writes there.
+                if is_code {
+                    found.push(Private { mapping, pages: Written::Mapped });
                     continue;
                 }
                 // The file is gone: what it held is the process's own from now on.
@@ -405,7 +412,7 @@ impl<'b> Image<'_, 'b> {
         Ok(match name {
             "[stack]" => kind::STACK,
             maps::HEAP => kind::HEAP,
-            "[vdso]" | "[vvar]" | "[vvar_vclock]" => kind::STAYS,
+            maps::VDSO | "[vvar]" | "[vvar_vclock]" => kind::STAYS,
             _ if mapping.start >> RUNTIME_BITS == RUNTIME_PLACE as u64 && mapping.is_of_file() => {
                 kind::STAYS
             }

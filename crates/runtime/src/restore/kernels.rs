@@ -2,7 +2,8 @@
 //!
 //! Its size follows the kernel's version, and so does the place of all that the loader maps below. Where an image has something of its own, the memory that this kernel has put there is removed first,
 //! each mapping as a whole: the kernel splits none of them. Where the kernel of the image had its own and this one has not the same, memory without content keeps the place: what the start has put there
-//! goes, and later mappings come where they come on the image's kernel. Nothing calls the vDSO ([`crate::image`]).
+//! goes, and later mappings come where they come on the image's kernel. In a program that another one executed libc calls the vDSO, whose changed functions
+//! ([`crate::image`]) are pages of the image like others; elsewhere nothing does.
 
 use super::must;
 use crate::files::fake;
@@ -33,7 +34,7 @@ impl Same {
 /// Removes the kernel's mappings that the image has not in the same place; answers the others.
 ///
 /// # Safety
-/// Nothing calls the vDSO. The runtime's own variables are not replaced yet.
+/// Nothing calls the vDSO until the process is restored. The runtime's own variables are not replaced yet.
 pub(super) unsafe fn make_room(mappings: &[Mapping]) -> Same {
     let mut found = Same { ranges: [const { 0..0 }; MOST], count: 0 };
     // SAFETY: no memory.
