@@ -310,6 +310,9 @@ pub struct ReplayArgs {
     /// Record operations from this entry on [default: from the server's start]
     #[arg(long, value_name = "ENTRY", requires = "operations", value_parser = clap::value_parser!(u64).range(1..))]
     pub from: Option<u64>,
+    /// Begin with the image of this entry; with --operations only the later runs do, and are compared from there on with one that began earlier
+    #[arg(long, value_name = "ENTRY", conflicts_with_all = ["with", "from"])]
+    pub image: Option<u64>,
     /// For a rare difference: make up to N runs, until one differs from the first
     #[arg(long, value_name = "N", requires = "operations", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub runs: u64,

@@ -181,6 +181,16 @@ pub enum NodeError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The image with which a run is to begin.
+    #[error("--image {index}: {}: {why}", dir.display())]
+    NamedImage {
+        /// Its entry.
+        index: LogIndex,
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// An image in the data directory.
     #[error(transparent)]
     Image(#[from] skein_image::file::ImageError),

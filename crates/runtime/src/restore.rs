@@ -25,6 +25,7 @@ use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::local::{LOCAL, header};
 use crate::sys::{self, args};
+use crate::turn::trace;
 use crate::uses::{self, Use};
 use crate::{glibc, process, spin, stack, thread};
 use core::mem::offset_of;
@@ -278,6 +279,7 @@ extern "C" fn restore(_: u32) -> ! {
         let k = kernel();
         let found = k.files().surroundings();
         arena(&t);
+        trace::begin();
         k.files().move_to(&found);
         files::objects(&t);
         identity::renew(k, &t);
@@ -518,6 +520,7 @@ pub fn end(k: &Kernel) {
     // SAFETY: as above.
     unsafe { identity::renew_own() };
     let _ = sys::close(t.file() as i32);
+    trace::attach_again();
     stack::take_signals(stack::of_main());
     if is_child {
         process::written::begin();

@@ -18,7 +18,7 @@ use skein_model::LogIndex;
 use skein_node::check::second::how;
 use skein_node::config::{DurabilityMode, NodeConfig};
 use skein_node::memory;
-use skein_node::replay::stored::Stored;
+use skein_node::replay::stored::{Origin, Stored};
 use skein_node::replay::watch::Mismatch;
 use skein_node::replay::{Came, Place, Replay};
 use skein_node::server::Launcher;
@@ -92,7 +92,10 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
     config.server.output = Some(output.path());
     config.corrupt_digest_at = crate::node::corruption(config.id);
     let launcher = Arc::new(ProgramLauncher::new(&config).map_err(failed)?);
-    let stored = Stored::open(&config, &args.dir, launcher.program_hash()).map_err(failed)?;
+    let mut stored = Stored::open(&config, &args.dir, launcher.program_hash()).map_err(failed)?;
+    if let Some(index) = args.image.filter(|_| !args.operations) {
+        stored.origin = Origin::Image(LogIndex(index));
+    }
     if let Some(at) = args.at.filter(|at| *at > stored.last.0) {
         let why = format!("the log ends at entry {}", stored.last);
         return Err(Failure::new(format!("--at {at}"), why, "name an entry that it has"));

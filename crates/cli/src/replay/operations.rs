@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use skein_model::LogIndex;
 use skein_node::check::second::how;
 use skein_node::config::NodeConfig;
-use skein_node::replay::stored::{Begin, Stored};
+use skein_node::replay::stored::{Begin, Origin, Stored};
 use skein_node::replay::{Came, Replay};
 use skein_node::server::program::ProgramLauncher;
 use skein_node::trace::{Seen, TraceFile, Watch};
@@ -55,7 +55,14 @@ pub fn compare(session: &mut Session<'_>, config: &NodeConfig) -> Result<u8, Fai
         let behind = agreed(&session.stored, stored)?.next();
         until = Some(until.map_or(behind, |until| until.min(behind)));
     }
-    let from = args.from.unwrap_or(0);
+    let mut from = args.from.unwrap_or(0);
+    if let Some(index) = args.image.map(LogIndex) {
+        // Before a run that may be long.
+        session.stored.origin = Origin::Image(index);
+        session.stored.begin(until)?;
+        session.stored.origin = Origin::Before(index);
+        from = index.next().0;
+    }
     let behind = until.unwrap_or(session.stored.last.next());
     if from >= behind.0 {
         let why = format!("the runs end before entry {behind}");
@@ -66,6 +73,9 @@ pub fn compare(session: &mut Session<'_>, config: &NodeConfig) -> Result<u8, Fai
     let mut watch = Watch::new(&first, None);
     let ran = runner.run(config, None, &mut watch, false)?;
     println!("run 1   {}", ran.words);
+    if let Some(index) = args.image {
+        runner.session.stored.origin = Origin::Image(LogIndex(index));
+    }
     for number in 2..=args.runs {
         let second = recording(from)?;
         let mut watch = Watch::new(&second, Some(&first));

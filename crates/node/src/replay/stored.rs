@@ -57,6 +57,20 @@ pub struct Stored {
     pub commit: LogIndex,
     /// The torn end of the newest file, if there is one.
     pub torn: Option<Repair>,
+    /// Where runs begin.
+    pub origin: Origin,
+}
+
+/// Where runs begin if there is a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// With the log's first entry, or with the newest image if the log begins later.
+    #[default]
+    Usual,
+    /// As usual, but not with this image or a newer one.
+    Before(LogIndex),
+    /// With the image of this entry.
+    Image(LogIndex),
 }
 
 impl fmt::Debug for Stored {
@@ -96,6 +110,7 @@ impl Stored {
             last_given: LogIndex(0),
             commit,
             torn: found.torn,
+            origin: Origin::default(),
         };
         stored.survey()?;
         Ok(stored)
@@ -131,11 +146,17 @@ impl Stored {
     /// The log begins later, and there is no image.
     pub fn begin(&self, until: Option<LogIndex>) -> Result<Begin, NodeError> {
         let mut begin = Begin::default();
-        if self.first <= LogIndex(1) {
+        let named = |index: LogIndex| match self.origin {
+            Origin::Usual => true,
+            Origin::Before(other) => index < other,
+            Origin::Image(this) => index == this,
+        };
+        if self.first <= LogIndex(1) && !matches!(self.origin, Origin::Image(_)) {
             return Ok(begin);
         }
         let until = until.unwrap_or(self.last.next());
-        let fits = |index: &LogIndex| *index < until && index.next() >= self.first;
+        let reaches = |index: &LogIndex| *index < until && index.next() >= self.first;
+        let fits = |index: &LogIndex| reaches(index) && named(*index);
         for index in self.images.indices()?.into_iter().rev().filter(fits) {
             match self.images.image(index) {
                 Ok(image) if !image.state.edition.is_first() || image.state.ended.is_some() => {
@@ -152,6 +173,17 @@ impl Stored {
             }
         }
         let dir = self.images.dir().to_owned();
+        if let Origin::Image(index) = self.origin {
+            let why = begin.unusable.pop().unwrap_or_else(|| {
+                let fits = self.images.indices().unwrap_or_default().into_iter().filter(reaches);
+                let fits: Vec<String> = fits.map(|index| index.to_string()).collect();
+                match fits.is_empty() {
+                    true => "no image here fits the log and the end of the run".into(),
+                    false => format!("runs can begin with those of {}", fits.join(", ")),
+                }
+            });
+            return Err(NodeError::NamedImage { index, dir, why });
+        }
         Err(NodeError::NoImage { first: self.first, until, dir })
     }
 

@@ -94,9 +94,11 @@ fn next_turn(variant: u8, value: u64, kind: Kind) -> Turn {
     let k = kernel();
     if !k.sched.is_traced() {
         end_turn(k, false);
-        return Turn(k);
-    }
-    if k.sched.traced() == Next::EndTurn {
+        // A server that continues from an image may be traced from there on.
+        if !k.sched.is_traced() {
+            return Turn(k);
+        }
+    } else if k.sched.traced() == Next::EndTurn {
         end_turn(k, false);
     }
     let object = Object::from_numbers(variant, value).expect("numbers of an object");

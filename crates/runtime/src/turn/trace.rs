@@ -50,11 +50,25 @@ pub fn attach(first: bool) {
     TRACES.own.set(Some(own));
     TRACES.former.set(map(FORMER_TRACE_FD, TRACE_AT + TRACE_SPAN, libc::PROT_READ));
     if first {
-        let k = kernel();
+        begin();
+    }
+}
+
+/// The server begins to trace if the node gave a trace: its kernel is new, or an image's, of which no server was traced.
+pub fn begin() {
+    let k = kernel();
+    if TRACES.own.get().is_some() && !k.sched.is_traced() {
         k.sched.trace();
         // Hooks look for signals at their ends while this is not 0.
         k.signals.any.set(k.signals.any.get() + 1);
     }
+}
+
+/// In a process that is restored: maps the traces again, as this library's variables are the image's.
+pub fn attach_again() {
+    // SAFETY: what the process had mapped there when it began; nothing refers to it any more.
+    unsafe { sys::raw(libc::SYS_munmap, args([TRACE_AT, 2 * TRACE_SPAN])) };
+    attach(false);
 }
 
 fn map(fd: i32, at: usize, protection: i32) -> Option<Tape<'static>> {
