@@ -39,7 +39,10 @@ pub(super) fn list(
         .current_dir(cwd)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{}: {error}", loader.display()))?;
+        .map_err(|error| match cwd.metadata() {
+            Ok(_) => format!("{}: {error}", loader.display()),
+            Err(error) => format!("the working directory {}: {error}", cwd.display()),
+        })?;
     let listing = parse(&output.stdout);
     if output.status.success() || matches!(listing, Listing::Missing(_)) {
         return Ok(listing);
