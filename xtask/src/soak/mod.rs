@@ -109,7 +109,7 @@ fn one_cluster(
     tally: &mut Tally,
     in_time: &dyn Fn() -> bool,
 ) -> Outcome {
-    let cage = Cage::new(species)?;
+    let mut cage = Cage::new(species)?;
     let (options, command) = (cage.options(), cage.command());
     let server = Server { options: &options, command: &command };
     let mut cluster = Cluster::start("soak", REPLICAS, cage.dir(), &server)?;
@@ -144,7 +144,11 @@ fn one_cluster(
         if interrupt.check().is_ok() {
             println!("{}", cluster.tell().trim_end());
             if let Some(path) = cluster.keep_data() {
-                say(&species.name, &format!("its data directories stay in {}", path.display()));
+                let (path, server) = (path.display(), cage.keep().display());
+                say(
+                    &species.name,
+                    &format!("its data directories stay in {path}, its own in {server}"),
+                );
             }
         }
         // What went wrong first is told.

@@ -80,6 +80,14 @@ impl<'a> Cage<'a> {
         }
     }
 
+    /// The directory stays when this is dropped; answers where it is.
+    pub fn keep(&mut self) -> &Path {
+        if let Place::Own(dir) = &mut self.place {
+            dir.disable_cleanup(true);
+        }
+        self.dir()
+    }
+
     /// The server's command.
     pub fn command(&self) -> Vec<String> {
         self.species.command.iter().map(|word| self.filled(word)).collect()
