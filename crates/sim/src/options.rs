@@ -59,6 +59,8 @@ pub enum Scenario {
     /// From one entry on most servers answer otherwise than the log leads to, and all alike. When another one was found to differ from them, their nodes are started again: nothing is
     /// left of what made them differ.
     Refuted,
+    /// All nodes are killed and started again, and have no images. The server of the first one that leads executes the log slowly, but while it follows.
+    Behind,
 }
 
 /// A timer of the server.
@@ -401,6 +403,13 @@ impl Plan {
                 plan.execute_us = 100;
                 plan.tuning.max_lag_ms = 100;
                 plan.tuning.max_in_flight_entries = 64;
+            }
+            Scenario::Behind => {
+                plan.durability = Durability::Fsync;
+                plan.checkpoint.enabled = false;
+                (plan.works, plan.timer_ns, plan.datagrams_us) = (false, 0, 2_000);
+                (plan.delay_us, plan.sync_us, plan.execute_us) = (1_000, 1_000, 100);
+                plan.slow_followers_us = 20_000;
             }
             Scenario::Idle(_) | Scenario::Returns => {
                 let timer = match options.scenario {

@@ -90,6 +90,27 @@ fn servers_that_the_log_leads_elsewhere_than_most_answered_serve_again() {
     }
 }
 
+/// The longest wait of clients: the nodes are away, one leads for an election timeout and is heard of for as long, and leadership goes.
+const BEHIND_MS: u64 = 2000;
+
+#[test]
+fn a_leader_that_has_long_to_go_leaves_to_one_that_could_serve() {
+    let options = Options { scenario: Scenario::Behind, ..Options::default() };
+    for seed in 0..SEEDS {
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        let silence_ms = report.silence_us / 1000;
+        println!("seed {seed}: {silence_ms} ms without an answer, {} terms", report.terms);
+        assert!(silence_ms < BEHIND_MS, "seed {seed}: {silence_ms} ms without an answer");
+        assert_ne!(report.leader, report.broken, "seed {seed}: the one that is slow leads");
+        // One for the begin, one for the slow one, one for the other; one more where votes were split.
+        assert!(
+            report.terms <= 4,
+            "seed {seed}: leadership goes to and fro: {} terms",
+            report.terms
+        );
+    }
+}
+
 #[test]
 fn the_others_serve_on_whatever_one_does() {
     let kinds: Vec<(Brokenness, Whose)> =

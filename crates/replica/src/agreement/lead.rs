@@ -16,8 +16,8 @@ enum Stage {
     Learning { until: LogIndex },
     /// `TermStart` must be proposed.
     Announce,
-    /// `TermStart` is proposed.
-    Announced { at: LogIndex },
+    /// `TermStart` is proposed, and since when.
+    Announced { at: LogIndex, since: Duration },
     /// Its server has executed `TermStart`.
     Serving,
 }
@@ -94,8 +94,17 @@ impl Lead {
     }
 
     /// `TermStart` was proposed as `index`.
-    pub fn announced(&mut self, index: LogIndex) {
-        self.stage = Stage::Announced { at: index };
+    pub fn announced(&mut self, index: LogIndex, now: Duration) {
+        self.stage = Stage::Announced { at: index, since: now };
+    }
+
+    /// `TermStart`, if it was proposed so long ago and the server has not executed it.
+    #[must_use]
+    pub fn overdue(&self, wait: Duration, now: Duration) -> Option<LogIndex> {
+        match self.stage {
+            Stage::Announced { at, since } if now.saturating_sub(since) >= wait => Some(at),
+            _ => None,
+        }
     }
 
     /// Whether `TermStart` was proposed.
@@ -108,7 +117,7 @@ impl Lead {
     #[must_use]
     pub fn applied(&mut self, index: LogIndex) -> bool {
         match self.stage {
-            Stage::Announced { at } if index >= at => {
+            Stage::Announced { at, .. } if index >= at => {
                 self.stage = Stage::Serving;
                 true
             }
@@ -210,9 +219,11 @@ mod tests {
         assert!(!lead.must_announce());
         lead.committed(LogIndex(1));
         assert!(lead.must_announce());
-        lead.announced(LogIndex(2));
+        lead.announced(LogIndex(2), Duration::from_secs(1));
         lead.proposed(LogIndex(2), 100, false, Duration::ZERO);
         assert!(!lead.must_announce() && !lead.serves() && !lead.applied(LogIndex(1)));
+        let overdue = |lead: &Lead, s| lead.overdue(Duration::from_secs(2), Duration::from_secs(s));
+        assert_eq!((overdue(&lead, 2), overdue(&lead, 3)), (None, Some(LogIndex(2))));
         assert!(lead.applied(LogIndex(2)) && lead.serves() && !lead.applied(LogIndex(3)));
     }
 

@@ -169,7 +169,13 @@ impl Followers {
         at.map_or(Duration::ZERO, lag)
     }
 
-    /// The replica with the largest lag, of those that are in step.
+    /// Where a replica's server is, in step or not, as it said last.
+    #[must_use]
+    pub fn at(&self, replica: ReplicaId) -> Option<LogIndex> {
+        self.known.get(&replica).map(|follower| follower.at)
+    }
+
+    /// The replica with the least lag, of those that are in step.
     #[must_use]
     pub fn furthest(&self) -> Option<(ReplicaId, LogIndex)> {
         let ready = self.known.iter().filter(|(_, follower)| follower.ready);

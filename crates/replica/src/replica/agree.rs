@@ -657,7 +657,7 @@ impl<E: Environment> Replica<E> {
         match self.propose(entry) {
             Some(index) => {
                 if let Some(lead) = &mut self.lead {
-                    lead.announced(index);
+                    lead.announced(index, self.now);
                 }
                 true
             }

@@ -161,6 +161,11 @@ impl<E: Environment> Replica<E> {
 
     /// A better leader: a connected and fit voter, an active one if its log is complete; else the one with the longest log. One whose server has just ended comes last.
     pub(super) fn heir(&self) -> Option<ReplicaId> {
+        self.heir_of(|_| true)
+    }
+
+    /// The same, of those that `may`.
+    pub(super) fn heir_of(&self, may: impl Fn(ReplicaId) -> bool) -> Option<ReplicaId> {
         let status = self.consensus.status();
         let fit = status.peers.iter().filter(|peer| {
             let id = peer.id;
@@ -168,6 +173,7 @@ impl<E: Environment> Replica<E> {
                 && peer.voter
                 && self.members.kind_of(id).can_serve()
                 && self.health.neighbours.is_fit(id)
+                && may(id)
         });
         let worth = |peer: &&PeerStatus| {
             let complete = peer.matched >= status.commit;
@@ -212,6 +218,7 @@ impl<E: Environment> Replica<E> {
             self.hand_over_for(why);
         }
         self.hand_to_an_active();
+        self.leave_to_one_that_could_serve();
         self.log_faults();
         self.consensus.raise_level();
     }

@@ -7,6 +7,7 @@ use crate::health::Fault;
 use crate::health::lag::{self, Followers, Marks};
 use crate::time::clocks::{Change, Clocks, TELL_EVERY};
 use crate::time::virtual_time::VirtualTime;
+use skein_log::Kind;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId, WallNs};
 use std::collections::VecDeque;
@@ -72,6 +73,11 @@ impl Pulse {
     /// Whether a follower's server is in step, and behind this leader's by no more than this.
     pub(super) fn is_close(&self, replica: ReplicaId, within: Duration, now: Duration) -> bool {
         self.followers.is_ready(replica) && self.followers.lag(replica, now) <= within
+    }
+
+    /// Whether a replica's server has executed an entry. One that says to be beyond `committed` went astray while it led.
+    fn has_executed(&self, replica: ReplicaId, index: LogIndex, committed: LogIndex) -> bool {
+        self.followers.at(replica).is_some_and(|at| (index..=committed).contains(&at))
     }
 
     /// This node leads from now on.
@@ -276,6 +282,29 @@ impl<E: Environment> Replica<E> {
             why = "its server is further"
         );
         self.hand_leadership_to(best);
+    }
+
+    /// A leader whose server has long to go until clients are served hands over to an active replica whose server has executed the entry with which it begins to
+    /// serve, and so would at once.
+    pub(super) fn leave_to_one_that_could_serve(&mut self) {
+        let wait = Duration::from_millis(self.config.tuning.election_timeout_ms);
+        let Some(start) = self.lead.as_ref().and_then(|lead| lead.overdue(wait, self.now)) else {
+            return;
+        };
+        // In an upgrade all servers begin anew.
+        let is_active = |id| self.members.kind_of(id) == Kind::Active;
+        if !is_active(self.own) || self.is_handing_over() || self.upgrade_is_under_way().is_some() {
+            return;
+        }
+        let could_serve = |id| {
+            is_active(id) && !self.has_ended(id) && self.pulse.has_executed(id, start, self.handed)
+        };
+        let Some(to) = self.heir_of(could_serve) else { return };
+        self.health.handed_over = Some(self.now);
+        let ours = self.applied().0;
+        let why = "its server could serve at once";
+        tracing::info!(event = "hands_over", to = to.0, ours, start = start.0, why);
+        self.hand_leadership_to(to);
     }
 
     fn clock_changed(change: Change) {

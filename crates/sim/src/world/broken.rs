@@ -56,6 +56,14 @@ impl World {
                 self.refute(leader);
                 Ok(())
             }
+            Scenario::Behind => {
+                self.faults += 1;
+                for id in self.ids() {
+                    self.kill(id, true);
+                    self.schedule(AWAY_US, Event::Start(id));
+                }
+                Ok(())
+            }
             Scenario::Broken(how, whose) => {
                 let id = match whose {
                     Whose::Leader => leader,

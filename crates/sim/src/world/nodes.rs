@@ -3,7 +3,7 @@
 use super::{Event, Life, World, us, wall};
 use crate::client::End;
 use crate::machine::Process;
-use crate::options::Break;
+use crate::options::{Break, Scenario};
 use oneshot::TryRecvError;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
 use skein_log::{Durability, OldEntries};
@@ -288,6 +288,9 @@ impl World {
         for term in led {
             self.trace(|| format!("{id}: leads in term {term}"));
             self.mix(id << 32 | term.0);
+            if self.options.scenario == Scenario::Behind && self.faults > 0 && self.broken == 0 {
+                self.broken = id;
+            }
             match std::mem::take(&mut self.plan.first_leader_dies_us) {
                 0 => {}
                 dies_us => self.schedule(dies_us, Event::FirstLeaderDies(self.life(id))),

@@ -4,7 +4,7 @@ use super::{Event, Life, World};
 use crate::around::Wish;
 use crate::keeper::Keeper;
 use crate::machine::Servers;
-use crate::options::Break;
+use crate::options::{Break, Scenario};
 use crate::scripted::Scripted;
 use skein_arena::Sizes;
 use skein_model::LogIndex;
@@ -119,8 +119,13 @@ impl World {
         self.tell(life, Inbox::Server(generation, ServerEvent::Ended { status }))
     }
 
-    /// Whether its server is slower than the leader's.
+    /// Whether its server is slower than others.
     fn is_slow(&self, id: u64) -> bool {
+        if self.options.scenario == Scenario::Behind {
+            // All are until one leads, which would have executed the log by then.
+            let is_behind = self.broken == 0 || self.broken == id && self.leader() == Some(id);
+            return self.faults > 0 && is_behind;
+        }
         self.plan.slow_followers_us > 0 && self.leader() != Some(id)
     }
 
