@@ -177,7 +177,7 @@ pub struct Object {
 
 /// What an object is.
 pub mod object {
-    /// Memory that processes share and nobody can name.
+    /// Memory that processes share and nobody can open: a memory file that is closed, or named [`SHARED_NAME`](super::SHARED_NAME).
     pub const MEMORY: u32 = 0;
     /// A memory file.
     pub const MEMORY_FILE: u32 = 1;

@@ -52,6 +52,7 @@ const TABLES_AT: usize = HEAD_AT + PAGE_BYTES;
 const END: usize = 0x7fff_ffff_f000;
 const PAGE_BYTES: usize = 4096;
 const WRITE: usize = libc::PROT_WRITE as usize;
+const EXECUTE: usize = libc::PROT_EXEC as usize;
 
 /// Continues from the restore file if there is one; does not return then.
 pub fn begin() {
@@ -392,7 +393,10 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
         }
         t.take_pages(process, runs);
         for m in mappings {
-            if m.protection as usize & WRITE == 0 && !is_of_files(m.kind) {
+            let (may_write, may_run) = (m.protection & WRITE as u32, m.protection & EXECUTE as u32);
+            let is_kept = may_write == 0 && !is_of_files(m.kind);
+            // The kernel has made the stack and the heap.
+            if is_kept || may_run != 0 && matches!(m.kind, kind::STACK | kind::HEAP) {
                 let bytes = (m.end - m.start) as usize;
                 // The kernel's own are not changed.
                 sys::raw(

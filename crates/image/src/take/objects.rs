@@ -11,7 +11,7 @@ use crate::raw::Raw;
 use crate::{MemoryError, Result};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::unistd::{Whence, lseek64};
-use skein_arena::restore::{Object, object};
+use skein_arena::restore::{Object, SHARED_NAME, object};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -150,7 +150,13 @@ impl Image<'_, '_> {
         let fresh = self.shared.len() as u32;
         let number = *self.by_file.entry(mapping.file).or_insert(fresh);
         if number == fresh {
-            let record = Object { kind: object::MEMORY, ..Object::default() };
+            // A memory file that is closed keeps its name among the mappings.
+            let file = mapping.name.strip_prefix(MEMFD).and_then(|name| name.strip_suffix(DELETED));
+            let name = match file {
+                Some(file) => self.name(file),
+                None => self.bytes_name(SHARED_NAME.to_bytes()),
+            };
+            let record = Object { kind: object::MEMORY, name, ..Object::default() };
             self.shared.push(Shared { record, content: Content::Mapped(Vec::new()) });
         }
         if let Content::Mapped(places) = &mut self.shared[number as usize].content {

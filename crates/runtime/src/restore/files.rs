@@ -10,7 +10,7 @@ use crate::io::table::{SPARE_FD, is_own};
 use crate::sys::{self, args};
 use skein_arena::layout::{RESTORE_AT, RESTORE_SPAN};
 use skein_arena::restore::{
-    Description, Descriptor, ERRORS, Lock, OUTPUT, Object, PLACEHOLDER, SHARED_NAME, lock, object,
+    Description, Descriptor, ERRORS, Lock, OUTPUT, Object, PLACEHOLDER, lock, object,
 };
 use skein_libos::errno::{Errno, Result};
 
@@ -91,7 +91,6 @@ unsafe fn make(t: &Tables, object: &Object) -> usize {
     unsafe {
         match object.kind {
             object::MEMORY => {
-                let name = SHARED_NAME.as_ptr() as usize;
                 must(6, libc::SYS_memfd_create, args([name, libc::MFD_CLOEXEC as usize]))
             }
             object::MEMORY_FILE => must(6, libc::SYS_memfd_create, args([name, sealable])),
