@@ -95,6 +95,8 @@ pub const PARKED: u32 = 1;
 pub const OUT: u32 = 2;
 /// It has given the turn up.
 pub const GIVEN_UP: u32 = 3;
+/// It has the turn, and the carrier is to await an entry.
+pub const AWAITS: u32 = 4;
 
 impl Thread {
     /// The part of threads that belongs to one replica: how deep in the runtime they wait, and the words by which their kernel threads sleep and wake.

@@ -6,6 +6,7 @@
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::local::header;
+use crate::stack::Level;
 use crate::sys;
 use crate::turn::above::above;
 use crate::turn::{self, carrier, output, trace};
@@ -13,6 +14,7 @@ use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
 use skein_arena::planned::Next;
+use skein_arena::pool::Handle;
 use skein_arena::ring::Consumer;
 use skein_model::entry::{EntryRef, Record};
 use skein_model::frame::FRAME_HEADER_BYTES;
@@ -51,8 +53,21 @@ pub fn catch_up() {
     }
 }
 
-/// Awaits the next entry and admits it.
+/// Awaits the next entry and admits it; the carrier does so for a thread that is pinned.
 pub fn wait(k: &Kernel, why: Wait) {
+    let current = Handle::from_raw(k.current.get()).map(|current| k.threads.get(current));
+    match current.filter(|current| carrier::is_on_own(current)) {
+        Some(current) => {
+            let level = Level::current();
+            carrier::have_entry_awaited(current);
+            level.set();
+        }
+        None => wait_here(k, why),
+    }
+}
+
+/// The same in the running kernel thread, a carrier.
+pub fn wait_here(k: &Kernel, why: Wait) {
     if k.sched.started() {
         above().before_entry(k, header().applied.load(Ordering::Relaxed));
     }

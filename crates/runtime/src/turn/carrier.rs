@@ -6,7 +6,7 @@
 use crate::context;
 use crate::fatal::refuse;
 use crate::glibc;
-use crate::kernel::thread::{GIVEN_UP, GO, OUT, SLEEP, Thread};
+use crate::kernel::thread::{AWAITS, GIVEN_UP, GO, OUT, SLEEP, Thread};
 use crate::local::LOCAL;
 use crate::sys;
 use core::cell::UnsafeCell;
@@ -46,6 +46,8 @@ pub fn hold(sleep: extern "C" fn(usize), arg: usize) -> bool {
 pub enum HandBack {
     /// It blocks, or has yielded.
     GaveUp,
+    /// It has the turn still, and waits for an entry to be admitted.
+    AwaitsEntry,
     /// Its kernel thread is gone.
     Gone,
 }
@@ -59,8 +61,10 @@ pub fn run_on_own(t: &Thread) -> HandBack {
     let tid_word = unsafe { glibc::tid_word(t.fs.get()) };
     loop {
         let back = t.back.load(Ordering::Acquire);
-        if back == GIVEN_UP {
-            return HandBack::GaveUp;
+        match back {
+            GIVEN_UP => return HandBack::GaveUp,
+            AWAITS => return HandBack::AwaitsEntry,
+            _ => {}
         }
         let tid = tid_word.load(Ordering::Acquire);
         if tid == 0 {
@@ -72,12 +76,34 @@ pub fn run_on_own(t: &Thread) -> HandBack {
 
 /// Pinned thread: hands the turn to the carrier and sleeps until it has it again.
 pub fn hand_to_carrier(t: &Thread) {
-    t.back.store(GIVEN_UP, Ordering::Release);
-    sys::futex_wake(&t.back);
-    while t.go.load(Ordering::Acquire) == SLEEP {
-        sys::futex_wait(&t.go, SLEEP);
+    hand_back(t, GIVEN_UP);
+}
+
+/// Pinned thread: has the carrier await an entry, whose context an image knows ([`hold`]).
+pub fn have_entry_awaited(t: &Thread) {
+    hand_back(t, AWAITS);
+}
+
+/// Whether the running kernel thread is that of this thread, which is pinned, and not the carrier.
+pub fn is_on_own(t: &Thread) -> bool {
+    t.pinned.get() && t.fs.get() == context::fs_base()
+}
+
+/// A restored process has another kernel thread, which goes on in this context.
+fn hand_back(t: &Thread, how: u32) {
+    extern "C" fn sleep(hands: usize) {
+        // SAFETY: `hand_back`'s, which waits for this.
+        let (t, how) = unsafe { *(hands as *const (&Thread, u32)) };
+        t.back.store(how, Ordering::Release);
+        sys::futex_wake(&t.back);
+        while t.go.load(Ordering::Acquire) == SLEEP {
+            sys::futex_wait(&t.go, SLEEP);
+        }
+        t.go.store(SLEEP, Ordering::Relaxed);
     }
-    t.go.store(SLEEP, Ordering::Relaxed);
+    let hands = (t, how);
+    // SAFETY: the word is this thread's; `sleep` takes the argument.
+    unsafe { context::hold(t.sp.as_ptr(), sleep, &raw const hands as usize) };
 }
 
 /// Sleeps until one of two words may have changed (futex_waitv, Linux 5.16).

@@ -335,11 +335,14 @@ fn carry(k: &Kernel) -> ! {
 /// Lets a pinned thread, which has the turn, run on its own kernel thread until it gives the turn back or is gone.
 fn run_pinned(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
-    match carrier::run_on_own(t) {
-        carrier::HandBack::GaveUp => {}
-        carrier::HandBack::Gone => {
-            tick(k);
-            above().gone(k, handle);
+    loop {
+        match carrier::run_on_own(t) {
+            carrier::HandBack::AwaitsEntry => admit::wait_here(k, Wait::Slot),
+            carrier::HandBack::GaveUp => return,
+            carrier::HandBack::Gone => {
+                tick(k);
+                return above().gone(k, handle);
+            }
         }
     }
 }
