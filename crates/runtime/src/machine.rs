@@ -3,6 +3,7 @@
 
 use crate::fatal::{line, refused};
 use crate::io::Answer;
+use crate::kernel::process::dumpable;
 use crate::sys;
 use crate::turn::{self, Turn};
 use crate::{process, time};
@@ -245,6 +246,25 @@ pub fn segment(option: usize) -> Answer {
 // prctl: a name for memory, for /proc only.
 const PR_SET_VMA: c_int = 0x5356_4d41;
 
+/// A call was made: one that changes the process's rights changes more.
+#[inline]
+pub fn settle(nr: i64, result: &Result<usize>) {
+    const RIGHTS: [i64; 9] = [
+        libc::SYS_setuid,
+        libc::SYS_setgid,
+        libc::SYS_setreuid,
+        libc::SYS_setregid,
+        libc::SYS_setresuid,
+        libc::SYS_setresgid,
+        libc::SYS_setfsuid,
+        libc::SYS_setfsgid,
+        libc::SYS_capset,
+    ];
+    if RIGHTS.contains(&nr) && result.is_ok() {
+        process::this().told.note_dumpable();
+    }
+}
+
 /// `prctl`: allowed are operations that neither show the machine nor change the basis of the net and the traps.
 pub fn control(option: c_int, args: [usize; 4]) -> Answer {
     let own = process::this();
@@ -264,9 +284,9 @@ pub fn control(option: c_int, args: [usize; 4]) -> Answer {
             }
             Some(done)
         }
+        libc::PR_GET_DUMPABLE => Some(Ok(dumpable())),
         libc::PR_SET_NAME
         | libc::PR_GET_NAME
-        | libc::PR_GET_DUMPABLE
         | libc::PR_GET_KEEPCAPS
         | libc::PR_CAPBSET_READ
         | libc::PR_CAPBSET_DROP

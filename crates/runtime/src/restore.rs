@@ -539,6 +539,7 @@ pub fn end(k: &Kernel) {
             numbers::make(number, make);
         });
         numbers::await_all(k);
+        settings::limits(t.own());
         settings::root(&t, t.own());
         settings::rights(&t, t.own());
         sys::raw(libc::SYS_munmap, args([RESTORE_AT, RESTORE_SPAN]));

@@ -155,8 +155,12 @@ impl Told {
         if self.which.get() & 1 != 0 {
             self.note_securebits();
         }
-        // Whether its memory may be dumped.
-        self.which.set(self.which.get() & !(1 << 1));
+        self.note_dumpable();
+    }
+
+    /// The process has executed another program, or has other rights: the kernel has decided anew whether its memory may be dumped, and whose its files in `/proc` are.
+    pub fn note_dumpable(&self) {
+        self.note(libc::PR_SET_DUMPABLE, dumpable());
     }
 
     /// A child begins with its parent's.
@@ -186,6 +190,13 @@ impl Told {
             unsafe { sys::raw(libc::SYS_prctl, told) };
         }
     }
+}
+
+/// Whether the memory of the running process may be dumped: 0 or 1. The kernel has a third answer, for root, which depends on the host's settings.
+pub fn dumpable() -> usize {
+    let ask = sys::args([libc::PR_GET_DUMPABLE as usize]);
+    // SAFETY: no memory.
+    usize::from(unsafe { sys::raw(libc::SYS_prctl, ask) } == 1)
 }
 
 /// How the runtime is loaded into programs: the library's path, as the first process was given it.

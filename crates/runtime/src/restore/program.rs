@@ -12,6 +12,8 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use skein_arena::restore::{FIRST_PROGRAM, Process, Program};
 
+/// The kernel leaves room for stacks of this size, and of as much again, in any case: 64 MiB.
+const NO_MATTER_BYTES: u64 = 64 << 20;
 const WORD: usize = size_of::<usize>();
 
 impl Tables {
@@ -95,8 +97,9 @@ pub(super) unsafe fn execute(t: &Tables, process: &Process, program: &Program) -
         let arguments = list(t.name(program.arguments), program.counts[0], at);
         list(t.name(program.environment), program.counts[1], arguments);
         await_library(t.name(program.environment));
-        // Where the kernel places mappings depends on the stack's limit.
-        let stack = &process.limits[libc::RLIMIT_STACK as usize];
+        // Where the kernel places mappings depends on the stack's limit, if it is more than this. A lower one may have come when the stack was larger.
+        let [soft, hard] = process.limits[libc::RLIMIT_STACK as usize];
+        let stack = [soft.max(hard.min(NO_MATTER_BYTES)), hard];
         let set = args([0, libc::RLIMIT_STACK as usize, stack.as_ptr() as usize]);
         must(39, libc::SYS_prlimit64, set);
         for fd in t.file()..t.lent() + t.head.lent() as usize {

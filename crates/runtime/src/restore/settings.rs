@@ -15,8 +15,16 @@ const MOST_GROUPS: usize = 256;
 /// `_LINUX_CAPABILITY_VERSION_3`, for this thread.
 const CAPABILITIES: [u32; 2] = [0x2008_0522, 0];
 
-/// Takes what the process has told the kernel, but for its rights.
+/// Takes what the process has told the kernel, but for its limits and rights.
 pub(super) unsafe fn of_process(p: &Process) {
+    let name = args([libc::PR_SET_NAME as usize, p.title.as_ptr() as usize]);
+    // SAFETY: the table's words.
+    unsafe { sys::raw(libc::SYS_prctl, name) };
+    register_barriers();
+}
+
+/// Takes the process's limits, when it has all its kernel threads: the limits of the original may have come later than these.
+pub(super) unsafe fn limits(p: &Process) {
     let own = process::this();
     // Others are the host's own, and the server does not see them.
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
@@ -32,10 +40,7 @@ pub(super) unsafe fn of_process(p: &Process) {
                 must(39, libc::SYS_prlimit64, args([0, resource, limit.as_ptr() as usize]));
             }
         }
-        let name = args([libc::PR_SET_NAME as usize, p.title.as_ptr() as usize]);
-        sys::raw(libc::SYS_prctl, name);
     }
-    register_barriers();
 }
 
 /// Enters the process's root, when nothing outside of it is needed any more.

@@ -14,6 +14,7 @@ use crate::files::disk;
 use crate::io::table::no_own;
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
+use crate::machine;
 use crate::sys;
 use crate::turn;
 use core::ops::Deref;
@@ -83,6 +84,7 @@ unsafe fn treated(treatment: Treatment, nr: i64, a: [usize; 6]) -> Result<usize>
         Treatment::Ordered(_) => unsafe {
             let result = pass(sys::Call { nr, args: a });
             disk::settle(nr, a, &result);
+            machine::settle(nr, &result);
             result
         },
         // `check` has found an answer for each of them.
