@@ -52,7 +52,7 @@ static void executed(void)
         CHECK(pthread_create(&threads[n], NULL, waits, NULL) == 0);
     go_deep();
     CHECK(getrlimit(RLIMIT_STACK, &stack) == 0);
-    stack.rlim_cur = DEEP / 2;
+    stack.rlim_cur = stack.rlim_max = DEEP / 2;
     CHECK(setrlimit(RLIMIT_STACK, &stack) == 0 && setrlimit(RLIMIT_NPROC, &few) == 0);
     CHECK(prctl(PR_GET_DUMPABLE) == 1 && can_read("/proc/self/environ"));
     for (int step = 0; step < STEPS; step++) {

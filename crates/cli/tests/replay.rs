@@ -241,6 +241,8 @@ fn a_busy_redis_is_replayed_with_the_digests_of_all_replicas() {
         let rows = status["replicas"].as_array()?.iter();
         rows.into_iter().all(|row| row["compared_index"].as_u64() > Some(0)).then_some(())
     });
+    let mut redis = Redis::connect(port, PATIENCE).unwrap();
+    let image = real.image_that_counts(1, || drop(redis.ask(&["INCR", "all"]).unwrap()));
     real.cluster.signal(Signal::SIGTERM);
     real.cluster.wait_end();
     let place = &real.cluster.place;
@@ -251,6 +253,16 @@ fn a_busy_redis_is_replayed_with_the_digests_of_all_replicas() {
         let (equal, all) = digests.split_once(" of ").unwrap();
         assert!(equal == all && equal.parse::<u32>().unwrap() > 0, "{text}");
     }
+    // A run from the image does the same, though fewer digests are behind its begin.
+    let image = image.to_string();
+    let args = ["--operations", "--image", &image];
+    let text = said(&replay(place, &place.path("data/node-1"), &args), 0);
+    let equal = |run| -> u32 {
+        let ran = between(&text, run, " digests equal\n");
+        ran.rsplit_once(", ").unwrap().1.parse().unwrap()
+    };
+    assert!(0 < equal("run 2   to entry ") && equal("run 2   ") < equal("run 1   "), "{text}");
+    assert!(between(&text, "\nsame    ", " events compared, none differs").len() > 2, "{text}");
     // One digest of the run is wrong.
     let node = place.path("data/node-2");
     let mut spoilt = place.skein_with_runtime();

@@ -21,6 +21,8 @@ pub struct Places {
     /// The same numbers by those in the server.
     pub(crate) pids: BTreeMap<u32, u32>,
     pub(crate) objects: Vec<Vec<Run>>,
+    /// The kernel's code in each process, from and to, which follows its version; by the same numbers.
+    pub(crate) kernels: BTreeMap<u32, (u64, u64)>,
     /// Addresses of private pages, from and to, that may have been written between the image and the moment from which the kernel notes that; by the numbers of their processes on the host.
     pub(crate) doubtful: BTreeMap<u32, Vec<(u64, u64)>>,
     /// The paths of the files that the server knows,
@@ -113,12 +115,13 @@ impl Before {
         // Whether a page of zeros was ever touched does not matter.
         let zeros = hash(&[0; PAGE_BYTES as usize]);
         let mut all = Xxh3::new();
-        let mut pages = |of: u64, runs: &[Run]| {
+        let mut pages = |of: u64, runs: &[Run], left_out: (u64, u64)| {
             for run in runs {
                 for address in (run.address..run.address + run.bytes).step_by(PAGE_BYTES as usize) {
                     let known = self.hashes.get(place(run, address)).copied().unwrap_or_default();
                     let is_own = (SERVER_BASE as u64..RUNTIME_END as u64).contains(&address);
-                    if known != zeros && !is_own {
+                    let is_kernels = (left_out.0..left_out.1).contains(&address);
+                    if known != zeros && !is_own && !is_kernels {
                         all.update(&of.to_le_bytes());
                         all.update(&address.to_le_bytes());
                         all.update(&known.to_le_bytes());
@@ -127,11 +130,13 @@ impl Before {
             }
         };
         for (pid, host_pid) in &self.places.pids {
-            pages(u64::from(*pid), self.places.processes.get(host_pid).map_or(&[], |runs| runs));
+            let runs = self.places.processes.get(host_pid).map_or(&[][..], |runs| runs);
+            let kernels = self.places.kernels.get(host_pid).copied().unwrap_or_default();
+            pages(u64::from(*pid), runs, kernels);
         }
         for (number, runs) in self.places.objects.iter().enumerate() {
             // Numbers of processes are below.
-            pages(1 << 32 | number as u64, runs);
+            pages(1 << 32 | number as u64, runs, (0, 0));
         }
         all.update(&self.places.heap_root.to_le_bytes());
         all.update(&self.files_root.to_le_bytes());
@@ -377,7 +382,9 @@ mod tests {
         let of = |host_pid, address, hash: u128, heap_root, file: u128| {
             let processes = BTreeMap::from([(host_pid, vec![run(address)])]);
             let pids = BTreeMap::from([(2, host_pid)]);
-            let places = Places { processes, pids, heap_root, ..Places::default() };
+            // The kernel's code follows its version.
+            let kernels = BTreeMap::from([(host_pid, (0x7000, 0x9000))]);
+            let places = Places { processes, pids, heap_root, kernels, ..Places::default() };
             places.with(vec![hash], vec![file], Contents::default()).root()
         };
         let one = of(70, 0x1000, 5, 8, 9);
@@ -388,5 +395,6 @@ mod tests {
         let nothing = of(70, own, 5, 8, 9);
         assert_eq!(of(70, 0x1000, zeros, 8, 9), nothing);
         assert_eq!(of(70, own, 6, 8, 9), nothing, "nor the runtime's own memory");
+        assert_eq!(of(70, 0x8000, 6, 8, 9), nothing, "nor the kernel's");
     }
 }

@@ -726,12 +726,14 @@ impl<'a, 'b> Image<'a, 'b> {
             |[first, count]: [u32; 2]| self.runs[first as usize..(first + count) as usize].to_vec();
         let of_process =
             |(process, found): (&Process, &restore::Process)| (process.host_pid, runs(found.runs));
-        let Places { files, nowhere, heap_root, doubtful, .. } = std::mem::take(&mut self.places);
+        let Places { files, nowhere, heap_root, doubtful, kernels, .. } =
+            std::mem::take(&mut self.places);
         let places = Places {
             files,
             nowhere,
             heap_root,
             doubtful,
+            kernels,
             pids: processes.iter().map(|process| (process.pid, process.host_pid)).collect(),
             heap: runs([0, self.head.heap_runs]),
             processes: processes.iter().zip(&self.processes).map(of_process).collect(),

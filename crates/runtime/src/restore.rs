@@ -398,6 +398,10 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
             // The kernel has made the stack and the heap.
             if is_kept || may_run != 0 && matches!(m.kind, kind::STACK | kind::HEAP) {
                 let bytes = (m.end - m.start) as usize;
+                if m.kind == kind::STACK {
+                    // So it grows as far.
+                    (m.start as *const u8).read_volatile();
+                }
                 // The kernel's own are not changed.
                 sys::raw(
                     libc::SYS_mprotect,
@@ -539,9 +543,10 @@ pub fn end(k: &Kernel) {
             numbers::make(number, make);
         });
         numbers::await_all(k);
-        settings::limits(t.own());
+        settings::limits(t.own(), false);
         settings::root(&t, t.own());
         settings::rights(&t, t.own());
+        settings::limits(t.own(), true);
         sys::raw(libc::SYS_munmap, args([RESTORE_AT, RESTORE_SPAN]));
     }
 }

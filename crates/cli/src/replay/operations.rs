@@ -32,8 +32,10 @@ impl From<NodeError> for Failure {
 /// The end of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ran {
-    /// The end in words, which are the same for two equal runs.
+    /// The end in words,
     words: String,
+    /// and without what depends on where the run began: the same for two equal runs.
+    end: String,
     /// The server executed all its entries, or ended by itself.
     complete: bool,
     /// A digest of its output differs from the log's.
@@ -66,7 +68,9 @@ pub fn compare(session: &mut Session<'_>, config: &NodeConfig) -> Result<u8, Fai
     let behind = until.unwrap_or(session.stored.last.next());
     if from >= behind.0 {
         let why = format!("the runs end before entry {behind}");
-        return Err(Failure::new(format!("--from {from}"), why, "name an earlier entry"));
+        let option =
+            args.image.map_or(format!("--from {from}"), |image| format!("--image {image}"));
+        return Err(Failure::new(option, why, "name an earlier entry"));
     }
     let mut runner = Runner { session, until };
     let first = recording(from)?;
@@ -92,7 +96,7 @@ pub fn compare(session: &mut Session<'_>, config: &NodeConfig) -> Result<u8, Fai
             Ok(watch.seen.take().filter(|seen| seen.number == number))
         })?;
         let found = OperationsCompared::from(&found);
-        let ends_differ = ran.words != again.words;
+        let ends_differ = ran.end != again.end;
         let differs = found.difference.is_some() || ends_differ || again.differs || ran.differs;
         if !differs && number < args.runs {
             continue;
@@ -200,9 +204,13 @@ impl Runner<'_, '_> {
             return Err(failed(error));
         }
         let place = run.place();
-        let mut ran = Ran { words: String::new(), complete: true, differs: false };
+        let mut ran =
+            Ran { words: String::new(), end: String::new(), complete: true, differs: false };
         ran.words = match came? {
-            Came::Stands => format!("to entry {}, {} digests equal", place.entry, place.equal),
+            Came::Stands => {
+                ran.end = format!("to entry {}", place.entry);
+                format!("{}, {} digests equal", ran.end, place.equal)
+            }
             Came::Ended(status) => {
                 let what = stored.describe(place.entry)?;
                 let says = run.fatal().map_or(String::new(), |text| format!(": {text}"));
@@ -222,6 +230,9 @@ impl Runner<'_, '_> {
                 format!("stopped after entry {}, where it differs", place.entry)
             }
         };
+        if ran.end.is_empty() {
+            ran.end.clone_from(&ran.words);
+        }
         Ok(ran)
     }
 }

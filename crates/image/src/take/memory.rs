@@ -345,6 +345,9 @@ impl<'b> Image<'_, 'b> {
         let before = self.before;
         let mut before = before.map_or_else(Lookup::default, |b| b.process(process.host_pid));
         for Private { mapping, pages: written } in &private {
+            if mapping.name == maps::VDSO {
+                self.places.kernels.insert(process.host_pid, (mapping.start, mapping.end));
+            }
             match written {
                 Written::Unasked | Written::Later => unreachable!("it is known by now"),
                 Written::Here(raw) => {

@@ -146,17 +146,19 @@ impl Stored {
     /// The log begins later, and there is no image.
     pub fn begin(&self, until: Option<LogIndex>) -> Result<Begin, NodeError> {
         let mut begin = Begin::default();
-        let named = |index: LogIndex| match self.origin {
-            Origin::Usual => true,
-            Origin::Before(other) => index < other,
-            Origin::Image(this) => index == this,
+        let named = match self.origin {
+            Origin::Image(this) => Some(this),
+            Origin::Usual | Origin::Before(_) => None,
         };
-        if self.first <= LogIndex(1) && !matches!(self.origin, Origin::Image(_)) {
+        if self.first <= LogIndex(1) && named.is_none() {
             return Ok(begin);
         }
-        let until = until.unwrap_or(self.last.next());
+        let mut until = until.unwrap_or(self.last.next());
+        if let Origin::Before(other) = self.origin {
+            until = until.min(other);
+        }
         let reaches = |index: &LogIndex| *index < until && index.next() >= self.first;
-        let fits = |index: &LogIndex| reaches(index) && named(*index);
+        let fits = |index: &LogIndex| reaches(index) && named.is_none_or(|this| this == *index);
         for index in self.images.indices()?.into_iter().rev().filter(fits) {
             match self.images.image(index) {
                 Ok(image) if !image.state.edition.is_first() || image.state.ended.is_some() => {
@@ -173,7 +175,7 @@ impl Stored {
             }
         }
         let dir = self.images.dir().to_owned();
-        if let Origin::Image(index) = self.origin {
+        if let Some(index) = named {
             let why = begin.unusable.pop().unwrap_or_else(|| {
                 let fits = self.images.indices().unwrap_or_default().into_iter().filter(reaches);
                 let fits: Vec<String> = fits.map(|index| index.to_string()).collect();

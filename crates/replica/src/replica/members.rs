@@ -357,7 +357,10 @@ impl<E: Environment> Replica<E> {
             Answer::new(Step::Refused, is_witness(to))
         } else if !self.health.neighbours.is_fit(to) {
             Answer::new(Step::Refused, format!("replica {to} is not connected, or not fit to lead"))
-        } else if self.members.kind_of(to) == Kind::Active && !self.pulse.is_in_step(to) {
+        } else if self.serves()
+            && self.members.kind_of(to) == Kind::Active
+            && !self.pulse.is_in_step(to)
+        {
             // It would leave leadership to another again.
             Answer::new(Step::Later, format!("replica {to}'s server still executes the log"))
         } else if self.hand_leadership_to(to) {

@@ -293,7 +293,8 @@ impl<E: Environment> Replica<E> {
         };
         // In an upgrade all servers begin anew.
         let is_active = |id| self.members.kind_of(id) == Kind::Active;
-        if !is_active(self.own) || self.is_handing_over() || self.upgrade_is_under_way().is_some() {
+        let is_upgrading = self.upgrade_is_under_way().is_some();
+        if !self.members.kind.can_serve() || self.is_handing_over() || is_upgrading {
             return;
         }
         let could_serve = |id| {

@@ -99,7 +99,11 @@ pub(super) unsafe fn execute(t: &Tables, process: &Process, program: &Program) -
         await_library(t.name(program.environment));
         // Where the kernel places mappings depends on the stack's limit, if it is more than this. A lower one may have come when the stack was larger.
         let [soft, hard] = process.limits[libc::RLIMIT_STACK as usize];
-        let stack = [soft.max(hard.min(NO_MATTER_BYTES)), hard];
+        let mut stack = [0u64; 2];
+        let ask = [0, libc::RLIMIT_STACK as usize, 0, &raw mut stack as usize, 0, 0];
+        must(39, libc::SYS_prlimit64, ask);
+        stack[1] = stack[1].max(hard);
+        stack[0] = soft.max(stack[1].min(NO_MATTER_BYTES));
         let set = args([0, libc::RLIMIT_STACK as usize, stack.as_ptr() as usize]);
         must(39, libc::SYS_prlimit64, set);
         for fd in t.file()..t.lent() + t.head.lent() as usize {

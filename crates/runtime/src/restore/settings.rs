@@ -23,8 +23,9 @@ pub(super) unsafe fn of_process(p: &Process) {
     register_barriers();
 }
 
-/// Takes the process's limits, when it has all its kernel threads: the limits of the original may have come later than these.
-pub(super) unsafe fn limits(p: &Process) {
+/// Takes the process's limits, when it has all its kernel threads: those of the original may have come later than what they limit now. That of a user's processes is lowered when it is that user's
+/// and has its rights: the kernel would note that there are too many.
+pub(super) unsafe fn limits(p: &Process, with_rights: bool) {
     let own = process::this();
     // Others are the host's own, and the server does not see them.
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
@@ -36,7 +37,9 @@ pub(super) unsafe fn limits(p: &Process) {
             let mut now = [0u64; 2];
             let ask = [0, resource, 0, &raw mut now as usize, 0, 0];
             must(39, libc::SYS_prlimit64, ask);
-            if seen & 1 << resource != 0 && now != *limit {
+            let is_lower = limit[0] < now[0] || limit[1] < now[1];
+            let is_last = resource == libc::RLIMIT_NPROC as usize && is_lower;
+            if seen & 1 << resource != 0 && now != *limit && is_last == with_rights {
                 must(39, libc::SYS_prlimit64, args([0, resource, limit.as_ptr() as usize]));
             }
         }
