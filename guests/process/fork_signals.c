@@ -153,9 +153,15 @@ int main(void)
     CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
     show("counted", child(exits));
     CHECK(children == 1);
+    /* It may come before this waits for it. */
+    sigset_t closed, open;
+    sigemptyset(&closed);
+    sigaddset(&closed, SIGCHLD);
+    CHECK(sigprocmask(SIG_BLOCK, &closed, &open) == 0);
     pid = child(exits);
     while (children < 2)
-        pause();
+        sigsuspend(&open);
+    CHECK(sigprocmask(SIG_SETMASK, &open, NULL) == 0);
     show("counted", pid);
     signal(SIGCHLD, SIG_IGN);
     pid = child(exits);

@@ -11,6 +11,9 @@ const MSEAL: i64 = 462;
 pub const MAPPED: u32 = (libc::MAP_GROWSDOWN | libc::MAP_HUGETLB) as u32;
 /// The kind of such memory, in [`libc::MAP_TYPE`].
 pub const DROPPABLE: u32 = 8;
+/// Kinds of memory of which the runtime knows: that, and what processes share, as what is written to files there passes by it.
+pub const MAPPED_AS: [u32; 3] =
+    [DROPPABLE, libc::MAP_SHARED as u32, libc::MAP_SHARED_VALIDATE as u32];
 
 /// Advice about copies at a fork and huge pages.
 pub const ADVICE: [i32; 6] = [

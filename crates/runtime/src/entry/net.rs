@@ -326,7 +326,7 @@ impl Filter {
         // The calls that always count are behind two others; then each look has a load in front of it.
         let looks = 2 + advice::ALWAYS.len() + 1;
         let flags = looks + 1 + advice::ADVICE.len() + 1;
-        let caught = flags + 4;
+        let caught = flags + 4 + advice::MAPPED_AS.len();
         let end = caught + 2 * TEXT + 1;
         let to = |target: usize, filter: &Self| (target - (filter.len - begin) - 1) as u8;
         self.push(JUMP_EQ, libc::SYS_mmap as u32, to(flags, self), 0);
@@ -343,7 +343,10 @@ impl Filter {
         self.push(LOAD, AT_ARG_LOW + 3 * ARG_BYTES, 0, 0);
         self.push(JUMP_SET, advice::MAPPED, to(caught, self), 0);
         self.push(AND, libc::MAP_TYPE as u32, 0, 0);
-        self.push(JUMP_EQ, advice::DROPPABLE, to(caught, self), to(end, self));
+        for kind in advice::MAPPED_AS {
+            self.push(JUMP_EQ, kind, to(caught, self), 0);
+        }
+        self.push(JUMP, to(end, self).into(), 0, 0);
         self.allow_from(texts.own);
         // It begins before there is a handler.
         self.allow_from(texts.loader);

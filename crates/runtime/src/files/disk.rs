@@ -243,7 +243,7 @@ pub const fn ioctl(request: usize) -> Option<Result<usize>> {
     let request = request as u32;
     match (request, request >> 8 & 0xff) {
         (EXTENT_MAP, _) | (_, 0x94) => Some(Err(Errno(libc::EOPNOTSUPP))),
-        (BLOCK_BYTES, _) | (_, 0x15 | 0x66 | 0x76) => Some(Err(Errno(libc::ENOTTY))),
+        (BLOCK_BYTES, _) | (_, 0x15 | 0x58 | 0x66 | 0x76) => Some(Err(Errno(libc::ENOTTY))),
         _ => None,
     }
 }

@@ -291,7 +291,8 @@ impl Inodes {
         let at = self.free();
         let (place, number) = (self.place(at), self.next_number());
         place.number.set(number);
-        place.flags.set(0);
+        // A row that had to go may have said that it is mapped.
+        place.flags.set(if self.lost.get() { MAPPED } else { 0 });
         place.mark.set(NO_MARK);
         for cell in [&place.stamp, &place.about, &place.contents, &place.listing] {
             cell.set(0);
@@ -307,7 +308,7 @@ impl Inodes {
             self.lose(at);
         }
         let seen = self.see(st);
-        self.place(seen.place).set(MADE);
+        self.place(seen.place).flags.set(MADE);
         self.modified(seen, now);
         seen
     }
@@ -382,7 +383,8 @@ impl Inodes {
     pub fn see_stat(&self, st: &libc::stat) -> Seen {
         let seen = self.see(st);
         let (place, begun) = (self.place(seen.place), self.begun.get());
-        let unknown = self.lost.get() && place.flags.get() == 0 && place.stamp.get() == 0;
+        let is_plain = place.flags.get() & !MAPPED == 0;
+        let unknown = self.lost.get() && is_plain && place.stamp.get() == 0;
         if unknown && (st.st_ctime, st.st_ctime_nsec) > (begun.s, begun.ns) {
             place.set(MADE);
         }

@@ -15,6 +15,7 @@ use crate::io::table::no_own;
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::machine;
+use crate::process::shared;
 use crate::sys;
 use crate::turn;
 use core::ops::Deref;
@@ -47,6 +48,13 @@ pub mod number {
 /// # Safety
 /// The arguments are the server's for this call.
 pub unsafe fn by_number(nr: i64, a: [usize; 6]) -> Result<usize> {
+    // What the runtime notes of memory, libc's own functions have hooks for.
+    match nr {
+        libc::SYS_mmap => return shared::mmap(a),
+        libc::SYS_munmap => return shared::munmap(a[0], a[1]).map(|()| 0),
+        libc::SYS_mremap => return shared::mremap(a),
+        _ => {}
+    }
     // SAFETY: the caller's contract.
     unsafe { list::answered(nr, a).unwrap_or_else(|| by_row(nr, a)) }
 }

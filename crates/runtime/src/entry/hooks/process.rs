@@ -1,6 +1,7 @@
 //! Hooks: processes, and a server's questions about the machine.
 
 use super::{IntoC, hook, rows, syscalls};
+use crate::advice;
 use crate::entry::calls;
 use crate::original::real;
 use crate::sys;
@@ -155,6 +156,10 @@ hook! {
 
     fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         // SAFETY: the caller's arguments.
-        unsafe { calls::by_number(nr, [a, b, c, d, e, f]) }.into_c()
+        unsafe {
+            let args = [a, b, c, d, e, f];
+            advice::handle(nr, args).unwrap_or_else(|| calls::by_number(nr, args))
+        }
+        .into_c()
     } on stack
 }
