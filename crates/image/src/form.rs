@@ -95,6 +95,15 @@ impl ImageError {
         }
     }
 
+    /// Wraps an error of reading what was written once: a sector that the disk cannot read any more is damage.
+    pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |error| match error.raw_os_error() {
+            Some(libc::EIO | libc::EUCLEAN | libc::EBADMSG) => Self::damaged(&path, &error),
+            _ => Self::io(&path)(error),
+        }
+    }
+
     /// The file's own fault: reading it again would not help, and nobody needs to change a setting.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
@@ -120,4 +129,19 @@ pub fn is_zero(page: &[u8]) -> bool {
     let (pieces, rest) = page.as_chunks::<64>();
     pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
         && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_disk_cannot_read_any_more_is_damage() {
+        let read = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            ImageError::reading(Path::new("pack"))(error)
+        };
+        assert!(read(libc::EIO).is_damage() && read(libc::EUCLEAN).is_damage());
+        assert!(!read(libc::EACCES).is_damage() && !read(libc::ENOSPC).is_damage());
+    }
 }

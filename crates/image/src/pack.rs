@@ -266,7 +266,7 @@ impl Pack {
         while at < before {
             let part = piece.len().min((before - at) as usize);
             let read = self.file.read_exact_at(&mut piece[..part], at);
-            read.map_err(ImageError::io(&self.path))?;
+            read.map_err(ImageError::reading(&self.path))?;
             hash.update(&piece[..part]);
             at += part as u64;
         }
@@ -304,7 +304,7 @@ impl Pack {
             let start = block.checked_sub(1).map_or(HEAD.len() as u64, |before| ends[before]);
             self.compressed.resize((ends[block] - start) as usize, 0);
             let read = self.file.read_exact_at(&mut self.compressed, start);
-            read.map_err(ImageError::io(&self.path))?;
+            read.map_err(ImageError::reading(&self.path))?;
             self.block.0 = usize::MAX;
             self.block.1.resize(BLOCK_PAGES * PAGE, 0);
             let unpacked =
