@@ -463,6 +463,37 @@ fn images_are_shown_copied_and_removed() {
 }
 
 /// The leader knows what was acknowledged, wherever it is. Where none is known an export may lack some of that.
+/// Of a server that does nothing by itself: its servers are compared some time after a request.
+#[test]
+fn an_image_that_is_taken_twice_of_one_entry_stays() {
+    let (place, port) = (Place::new(), free_port());
+    let server = own::compiled(&place, "dice.c");
+    let server = [server.to_str().unwrap(), "2", &port.to_string()];
+    let cluster = Cluster::start_in(place, port, &["--replicas", "3"], &server);
+    cluster.wait_ready();
+    let mut client = Lines::connect(port, ANSWER).unwrap();
+    let json = |words: &[&str]| -> Option<Value> {
+        let words = [&["checkpoint"], words, &["--name", "t", "--json"]].concat();
+        serde_json::from_slice(&cluster.place.run(&words).stdout).ok()
+    };
+    let create = || json(&["create", "--replica", "2"])?["index"].as_u64();
+    let twice = || {
+        assert_eq!(client.ask("0").unwrap(), "done");
+        let first = create()?;
+        (create()? == first).then_some(first)
+    };
+    let entry = wait_for_or("two images of one entry", || cluster.evidence(), twice);
+    let counts = || {
+        let all = json(&["ls"])?;
+        let row = all.as_array()?.iter().find(|row| row["replica"] == 2)?.clone();
+        let mut images = row["images"].as_array()?.clone().into_iter();
+        images.find(|image| image["index"] == entry && image["confirmed"] == true)
+    };
+    wait_for_or("the image to count", || cluster.evidence(), counts);
+    let file = cluster.place.path(&format!("data/node-2/images/image-{entry}"));
+    assert!(file.exists(), "{}", cluster.evidence());
+}
+
 #[test]
 fn an_export_has_what_the_leader_of_another_host_has_acknowledged() {
     const ALL: [u64; 3] = [1, 2, 3];

@@ -543,7 +543,10 @@ impl<E: Environment> Replica<E> {
             return self.image_confirmed(image);
         }
         self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
-        if let Some(other) = self.images.unconfirmed.replace(image) {
+        // One of the same entry has its place on the disk.
+        if let Some(other) = self.images.unconfirmed.replace(image)
+            && other.index() != index
+        {
             self.env.remove_image(other.index(), false);
         }
         self.images.came = self.now;
