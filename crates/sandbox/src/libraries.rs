@@ -116,6 +116,16 @@ mod tests {
     }
 
     #[test]
+    fn a_working_directory_that_is_gone_is_named() {
+        let gone = Path::new("/no/such/directory");
+        let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+        let said = list(loader, Path::new("/bin/sh"), gone, &[]).map(drop).unwrap_err();
+        assert!(said.starts_with("the working directory /no/such/directory: "), "{said}");
+        let said = list(gone, Path::new("/bin/sh"), Path::new("/"), &[]).map(drop).unwrap_err();
+        assert!(said.starts_with("/no/such/directory: "), "{said}");
+    }
+
+    #[test]
     fn the_version_is_read_from_the_banner() {
         let debian =
             b"\0GNU C Library (Debian GLIBC 2.36-9+deb12u14) stable release version 2.36.\n";
