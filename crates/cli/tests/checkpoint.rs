@@ -462,7 +462,6 @@ fn images_are_shown_copied_and_removed() {
     real.end();
 }
 
-/// The leader knows what was acknowledged, wherever it is. Where none is known an export may lack some of that.
 /// Of a server that does nothing by itself: its servers are compared some time after a request.
 #[test]
 fn an_image_that_is_taken_twice_of_one_entry_stays() {
@@ -494,6 +493,7 @@ fn an_image_that_is_taken_twice_of_one_entry_stays() {
     assert!(file.exists(), "{}", cluster.evidence());
 }
 
+/// The leader knows what was acknowledged, wherever it is. Where none is known an export may lack some of that.
 #[test]
 fn an_export_has_what_the_leader_of_another_host_has_acknowledged() {
     const ALL: [u64; 3] = [1, 2, 3];

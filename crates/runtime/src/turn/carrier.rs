@@ -89,7 +89,7 @@ pub fn is_on_own(t: &Thread) -> bool {
     t.pinned.get() && t.fs.get() == context::fs_base()
 }
 
-/// A restored process has another kernel thread, which goes on in this context.
+/// Tells the carrier, and sleeps until it may go on. In a process that is restored meanwhile another kernel thread goes on in this context.
 fn hand_back(t: &Thread, how: u32) {
     extern "C" fn sleep(hands: usize) {
         // SAFETY: `hand_back`'s, which waits for this.
