@@ -290,6 +290,10 @@ pub enum ImageNews {
     },
     /// An image is whole and durable: it was taken here, or received.
     Kept(Image),
+    /// The image of this entry counts, also at the next start, even after a loss of power.
+    Named(LogIndex),
+    /// That could not be done.
+    NotNamed(LogIndex, Trouble),
     /// No image could be taken of the server: what it has that an image cannot hold, or the error.
     NotTaken(Trouble),
     /// So much was to be read in the server's files for the image of this entry that it was done while the server went on: it is to stand once more.
@@ -318,8 +322,8 @@ pub trait Images {
     /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Read`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`]; or
     /// [`ImageNews::Copied`], and later [`ImageNews::FilesRead`] or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);
-    /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
-    /// from the beginning.
+    /// The server that the image of this entry was taken of was like the others' then: the image is to count, also at the next start: [`ImageNews::Named`] or
+    /// [`ImageNews::NotNamed`]. One that was received counts from the beginning.
     fn confirm_image(&mut self, index: LogIndex);
     /// Reads a whole image, and compares it with its digest: [`ImageNews::Damaged`] if it is not what was written.
     fn check_image(&mut self, index: LogIndex);

@@ -236,6 +236,8 @@ pub struct Plan {
     pub loses_some: bool,
     /// The kinds of faults that may happen: a bit each.
     pub faults: u64,
+    /// So many of a hundred servers that continue from an image cannot, for want of memory, as long as there are faults.
+    pub not_restored: u64,
     /// The first leader dies so long after its election, in us; 0: not for that.
     pub first_leader_dies_us: u64,
     /// How long clients continue after the last fault, in us.
@@ -358,6 +360,7 @@ impl Plan {
                 one_of(&mut SimRng::new(seed.rotate_left(56)), &[0, 0, 3]);
             plan.quick_servers = SimRng::new(seed.rotate_left(8)).chance(50);
             plan.draw_first_leaders_end(seed);
+            plan.not_restored = one_of(&mut SimRng::new(seed.rotate_left(20)), &[0, 0, 50]);
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
             let wanted = options.broken.is_none();
@@ -573,6 +576,7 @@ impl Plan {
             loses_some: rng.chance(15),
             // Swarm testing: three of four kinds, different ones in each run.
             faults: rng.next_u64() | rng.next_u64(),
+            not_restored: 0,
             first_leader_dies_us: 0,
             calm_us: CALM_US,
             think_us: 0,

@@ -96,6 +96,7 @@ fn no_seed_breaks_a_promise() {
     let (restores, forgot) = (sum(|r| r.restores), sum(|r| r.forgot));
     let (changes, flips, mended) = (sum(|r| r.changes), sum(|r| r.flips), sum(|r| r.mended));
     let undone = sum(|r| r.undone);
+    let not_restored = sum(|r| r.not_restored);
     let in_turn = sum(|r| r.in_turn);
     let small = reports.iter().filter(|r| r.founders < 3);
     let grown = small.clone().filter(|r| r.members > 2).count();
@@ -103,7 +104,7 @@ fn no_seed_breaks_a_promise() {
     let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
     let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {in_turn} of them in turn, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {changes} changes of members, {grown} of {small} clusters of one or two grew, {mended} of {flips} servers that differed in memory alone were found, {planned} entries taken by servers themselves, {undone} upgrades to programs that do not start undone, {hours:.2} simulated hours, served again after {slowest} ms at most"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {in_turn} of them in turn, {fetched} fetched, {restores} servers restored, {not_restored} not, {forgot} logs shortened, {changes} changes of members, {grown} of {small} clusters of one or two grew, {mended} of {flips} servers that differed in memory alone were found, {planned} entries taken by servers themselves, {undone} upgrades to programs that do not start undone, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // The run was meaningful: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
@@ -117,6 +118,7 @@ fn no_seed_breaks_a_promise() {
         images > 5 * reports.len() && restores * 10 > reports.len(),
         "images are taken and used"
     );
+    assert!(not_restored * 50 > reports.len(), "images that cannot be used: {not_restored}");
     // As users have it, and in most clusters here.
     assert!(in_turn > 2 * reports.len(), "images are taken in turn: {in_turn}");
     // One in twenty clusters begins with one replica or two, and one in five of these has more than two in the end.

@@ -36,7 +36,7 @@ mod needed;
 mod notes;
 pub mod pin;
 mod quiet;
-mod room;
+pub(crate) mod room;
 pub mod runtime;
 mod slow;
 pub mod stage;

@@ -67,7 +67,7 @@ pub(super) fn leaves(Room { free, held }: Room) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be asked.
-pub(super) fn free(dir: &Path) -> io::Result<u64> {
+pub(crate) fn free(dir: &Path) -> io::Result<u64> {
     let found = nix::sys::statvfs::statvfs(dir)?;
     Ok(found.blocks_available().saturating_mul(found.fragment_size()))
 }

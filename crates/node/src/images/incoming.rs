@@ -6,6 +6,7 @@
 
 use super::packs::Pinned;
 use super::store::Store;
+use crate::base::room::free;
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_log::disk::durable;
@@ -84,7 +85,7 @@ impl Incoming {
     /// Takes bytes from a position on; those that are here, or are not the next ones, are left out. None: looks at what is there.
     ///
     /// # Errors
-    /// They cannot be written, or a whole file is not the expected one: then nothing of it stays.
+    /// They cannot be written, or a whole file is not the expected one: then nothing of it stays, nor where there is no room: the log needs that.
     pub fn take(&mut self, from: u64, bytes: &[u8]) -> Result<Progress, ImageError> {
         let taken = self.put(from, bytes).and_then(|()| {
             if self.at < self.expected.bytes {
@@ -93,12 +94,22 @@ impl Incoming {
                 self.finish().map(Progress::Whole)
             }
         });
-        if let Err(error) = &taken
-            && error.is_damage()
-        {
-            self.give_up(error);
+        if let Err(error) = &taken {
+            if error.is_damage() {
+                self.give_up(error);
+            } else if matches!(error, ImageError::DiskFull { .. }) {
+                self.forget();
+            }
         }
         taken
+    }
+
+    /// Removes what has come.
+    pub fn forget(&mut self) {
+        self.pinned = None;
+        // What stays is in nobody's way but that of others' bytes.
+        let _ = durable::remove(&self.path);
+        self.store.try_to_collect();
     }
 
     /// The next try begins anew, and gets the packs that were damaged here.
@@ -195,6 +206,7 @@ impl Incoming {
             }
             self.packs = packs;
             self.pinned = self.packs.as_ref().map(|packs| self.store.pin(packs));
+            self.check_room()?;
         }
         self.at = bytes;
         let Some(packs) = self.packs.clone() else { return Ok(()) };
@@ -229,6 +241,21 @@ impl Incoming {
         }
         self.at = start;
         Ok(())
+    }
+
+    /// Whether all that is to come fits, before it does.
+    fn check_room(&self) -> Result<(), ImageError> {
+        let Some(packs) = &self.packs else { return Ok(()) };
+        let length = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
+        let own = self.own_bytes(packs).saturating_sub(length(&self.path));
+        let lacks = packs.iter().filter(|pack| !pack.path(self.store.dir()).exists());
+        let lacks = lacks.map(|pack| pack.bytes.saturating_sub(length(&self.part(*pack))));
+        let needed = own.saturating_add(lacks.sum());
+        let free = free(self.store.dir()).map_err(ImageError::io(self.store.dir()))?;
+        if needed <= free {
+            return Ok(());
+        }
+        Err(ImageError::DiskFull { path: self.path.clone() })
     }
 
     /// A pack that is whole gets its name.

@@ -22,5 +22,6 @@ pub mod store;
 pub mod write;
 
 pub use export::export;
+pub use packs::Removal;
 pub use restart::Restart;
 pub use store::{Found, Store};

@@ -11,21 +11,24 @@ use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_image::packed::Earlier;
 use skein_log::disk::durable;
+use skein_model::LogIndex;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 const PACK: &str = "pack-";
 
 /// The packs that are pinned. Its lock is that of the [module](self).
 #[derive(Clone, Debug, Default)]
-pub struct Pins(Arc<Mutex<State>>);
+pub struct Pins(Arc<Mutex<State>>, Arc<Condvar>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// The entries of images that are to be removed.
+    removals: Vec<LogIndex>,
     /// How many need each pack.
     counts: BTreeMap<PackId, usize>,
     /// How often an image got a name, or packs were removed: what was read before is out of date.
@@ -84,7 +87,38 @@ impl Drop for Pinned {
     }
 }
 
+/// An image that is to be removed. One of the same entry that is taken here gets its place after that.
+#[derive(Debug)]
+pub struct Removal {
+    pins: Pins,
+    /// Its entry.
+    pub index: LogIndex,
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        let removals = &mut self.pins.lock().removals;
+        if let Some(at) = removals.iter().position(|index| *index == self.index) {
+            removals.swap_remove(at);
+        }
+        self.pins.1.notify_all();
+    }
+}
+
 impl Store {
+    /// The image of this entry is to be removed, by whoever gets this.
+    #[must_use]
+    pub fn removal(&self, index: LogIndex) -> Removal {
+        self.pins.lock().removals.push(index);
+        Removal { pins: self.pins.clone(), index }
+    }
+
+    /// Waits until no image of this entry is to be removed.
+    pub(super) fn wait_for_removals(&self, index: LogIndex) {
+        let is_removed = |state: &mut State| state.removals.contains(&index);
+        drop(self.pins.1.wait_while(self.pins.lock(), is_removed).expect("no holder panics"));
+    }
+
     /// Pins the packs of all images that can be read.
     pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
         let (named, mut pins) = self.named_now(false)?;
@@ -129,6 +163,21 @@ impl Store {
         fs::rename(file, name).map_err(ImageError::io(name))?;
         drop(pins);
         self.sync()
+    }
+
+    /// Removes what has come of images up to this entry: there is one of it, or a later one. What cannot be removed only takes room.
+    pub(super) fn forget_incoming(&self, newest: LogIndex) {
+        let is_old = |path: &PathBuf| {
+            path.extension().is_some_and(|ending| ending == INCOMING)
+                && entry_of(path).is_some_and(|index| index <= newest.0)
+        };
+        let found = self.files(NAME).unwrap_or_default();
+        for path in found.into_iter().filter(is_old) {
+            if let Err(error) = durable::remove(&path) {
+                tracing::warn!(event = "incoming_not_removed", %error);
+            }
+        }
+        self.try_to_collect();
     }
 
     /// The packs that images name, and the lock under which no image gets a name. The images are read without it.

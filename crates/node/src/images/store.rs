@@ -4,7 +4,7 @@
 //! image-INDEX                  the server after the entry INDEX, whole and durable
 //! image-INDEX.unconfirmed      the same, of a server that was not yet compared with the others'; removed at the next start
 //! image-INDEX.part             being written; one that a crash left is removed at the next start
-//! image-INDEX-DIGEST.incoming  being received; the next try continues behind it ([`super::incoming`])
+//! image-INDEX-DIGEST.incoming  being received; the next try continues behind it ([`super::incoming`]); removed when there is a later image
 //! image-INDEX.damaged          set aside for an operator
 //! pack-DIGEST                  pages of images, which name it ([`skein_image::pack`]); those that no image names are removed ([`super::packs`])
 //! pack-DIGEST.incoming         being received, with the image that names it
@@ -103,7 +103,11 @@ impl Store {
                 durable::remove(&path).map_err(ImageError::io(&path))?;
             }
         }
-        self.try_to_collect();
+        match self.indices()?.last() {
+            // What is to be received may be of that entry, when a server could not continue from the one that is here.
+            Some(newest) => self.forget_incoming(LogIndex(newest.0.saturating_sub(1))),
+            None => self.try_to_collect(),
+        }
         Ok(())
     }
 
@@ -147,12 +151,15 @@ impl Store {
         if path.exists() { path } else { self.unconfirmed(index) }
     }
 
-    /// From now on the image counts, also after a crash of the node; after a loss of power once [`Self::sync`] has returned.
+    /// From now on the image counts, also after a loss of power.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is not there, or its name cannot be made durable.
     pub fn confirm(&self, index: LogIndex) -> Result<(), ImageError> {
-        self.give_name(&self.unconfirmed(index), &self.path(index))
+        self.give_name(&self.unconfirmed(index), &self.path(index))?;
+        self.sync()?;
+        self.forget_incoming(index);
+        Ok(())
     }
 
     /// Makes the names in the directory durable.

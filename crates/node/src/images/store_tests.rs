@@ -64,7 +64,6 @@ fn write_pages(store: &Store, named: u64, state: &ServerState, pages: &[u8]) -> 
     let head = head(store, named, &state, [&memory, &layer]);
     let written = store.write(&head, &state, [&memory, &layer], None, None).unwrap();
     store.confirm(LogIndex(named)).unwrap();
-    store.sync().unwrap();
     written.file
 }
 
@@ -480,6 +479,72 @@ fn what_was_written_again_is_not_written_once_more() {
         write_pages(&store, 30, &state(30), &pages[..39]);
         assert_eq!(named(30), named(20), "{seed}");
     }
+}
+
+#[test]
+fn what_has_come_of_an_image_goes_when_there_is_a_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let file = write_pages(&from, 20, &state(20), &[1, 2, 3, 4]);
+    let come = |bytes| {
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        incoming.take(0, &read_part(&from.path(LogIndex(20)), 0, bytes).unwrap()).unwrap();
+        names(&to).iter().any(|name| name.ends_with(".incoming"))
+    };
+    let comes = || names(&to).iter().any(|name| name.ends_with(".incoming"));
+    let most = file.bytes as usize - 10;
+    assert!(come(most));
+    write_pages(&to, 10, &state(10), &[9]);
+    assert!(comes(), "an earlier one changes nothing");
+    to.tidy().unwrap();
+    assert!(comes());
+    write_pages(&to, 20, &state(20), &[8]);
+    assert!(!comes(), "there is one of its entry");
+    assert!(come(most), "which may be of no use");
+    to.tidy().unwrap();
+    assert!(comes());
+    fs::rename(to.path(LogIndex(20)), to.path(LogIndex(21))).unwrap();
+    to.tidy().unwrap();
+    assert!(!comes(), "there is a later one");
+}
+
+#[test]
+fn nothing_comes_of_an_image_for_which_there_is_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let file = write_pages(&from, 20, &state(20), &[1, 2, 3, 4]);
+    // Its only pack is an exbibyte long.
+    let mut bytes = fs::read(from.path(LogIndex(20))).unwrap();
+    let pack = file.bytes - bytes.len() as u64;
+    let at = 120 + 4 + 16;
+    assert_eq!(bytes[at..at + 8], pack.to_le_bytes());
+    bytes[at..at + 8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+    let file = ImageFile { bytes: bytes.len() as u64 + (1 << 60), ..file };
+    let mut incoming = Incoming::begin(&to, file).unwrap();
+    let error = incoming.take(0, &bytes).unwrap_err().to_string();
+    assert!(error.contains("disk full; free space"), "{error}");
+    assert!(names(&to).is_empty(), "{:?}", names(&to));
+}
+
+#[test]
+fn an_image_gets_its_place_once_another_of_its_entry_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2]);
+    let (removal, other) = (store.removal(LogIndex(10)), store.removal(LogIndex(20)));
+    std::thread::scope(|scope| {
+        let writes = scope.spawn(|| write_pages(&store, 10, &state(10), &[3, 4]));
+        let part = store.path(LogIndex(10)).with_extension("part");
+        while !part.exists() {
+            std::thread::yield_now();
+        }
+        store.remove(LogIndex(10)).unwrap();
+        assert!(store.indices().unwrap().is_empty(), "it waits");
+        drop(removal);
+        writes.join().unwrap();
+    });
+    drop(other);
+    store.verify(LogIndex(10)).unwrap();
 }
 
 #[test]

@@ -80,6 +80,7 @@ impl Store {
             let write = |out: &mut dyn Write| file::write_packed(out, &part, head, state, &planned);
             let (seal, file) = synced(&part, write)?;
             file.sync_all().map_err(ImageError::io(&part))?;
+            self.wait_for_removals(head.index);
             let name = self.unconfirmed(head.index);
             self.give_new_name(&part, &name, &planned.packs)?;
             Ok((seal, planned))

@@ -8,8 +8,8 @@
 use super::Mailbox;
 use super::precopying::Precopying;
 use super::taking::{Known, forget_files_unless_used, keep_files, take};
-use crate::images::Store;
 use crate::images::incoming::{Incoming, Progress, read_part};
+use crate::images::{Removal, Store};
 use crate::server::cores::run_anywhere;
 use skein_image::file::ImageError;
 use skein_model::{LogIndex, ReplicaId};
@@ -51,10 +51,9 @@ fn start(take: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 enum Job {
-    /// The names in the directory become durable.
-    Sync,
+    Confirm(LogIndex),
     Check(LogIndex),
-    Remove(LogIndex, bool),
+    Remove(Removal, bool),
     Read(ReplicaId, LogIndex, u64),
     Receive(ImageFile, u64, Vec<u8>),
 }
@@ -158,14 +157,8 @@ impl ImageWork {
         }
     }
 
-    /// Names it at once: the log may forget its entries next, and a crash of the node must find it.
     pub(super) fn confirm(&mut self, index: LogIndex) {
-        match self.store.confirm(index) {
-            Ok(()) => self.work(Job::Sync),
-            Err(error) => {
-                tracing::warn!(event = "image_not_confirmed", index = index.0, %error);
-            }
-        }
+        self.work(Job::Confirm(index));
     }
 
     pub(super) fn check(&mut self, index: LogIndex) {
@@ -173,7 +166,7 @@ impl ImageWork {
     }
 
     pub(super) fn remove(&mut self, index: LogIndex, damaged: bool) {
-        self.work(Job::Remove(index, damaged));
+        self.work(Job::Remove(self.store.removal(index), damaged));
     }
 
     pub(super) fn read(&mut self, to: ReplicaId, index: LogIndex, from: u64) {
@@ -208,7 +201,10 @@ impl Job {
     /// What the replica waits for does not come.
     fn failed(self, mailbox: &Mailbox, why: &str) {
         match self {
-            Self::Sync | Self::Check(_) | Self::Remove(..) => {}
+            Self::Check(_) | Self::Remove(..) => {}
+            Self::Confirm(index) => {
+                tell(mailbox, ImageNews::NotNamed(index, why.to_owned().into()));
+            }
             Self::Read(to, index, from) => {
                 tell(mailbox, ImageNews::Part(to, index, from, Vec::new()));
             }
@@ -236,13 +232,16 @@ impl Worker {
         step_back();
         for job in jobs {
             match job {
-                Job::Sync => {
-                    if let Err(error) = self.store.sync() {
-                        tracing::warn!(event = "image_not_confirmed", %error);
-                    }
+                Job::Confirm(index) => {
+                    self.incoming.take_if(|incoming| incoming.expected().index <= index);
+                    let news = match self.store.confirm(index) {
+                        Ok(()) => ImageNews::Named(index),
+                        Err(error) => ImageNews::NotNamed(index, trouble(&error)),
+                    };
+                    tell(&self.mailbox, news);
                 }
                 Job::Check(index) => self.check(index),
-                Job::Remove(index, damaged) => self.remove(index, damaged),
+                Job::Remove(removal, damaged) => self.remove(removal.index, damaged),
                 Job::Read(to, index, from) => self.read(to, index, from),
                 Job::Receive(file, from, bytes) => {
                     let index = file.index;

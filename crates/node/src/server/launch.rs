@@ -182,7 +182,7 @@ impl Keeper {
             let given = image.map(|image| image.give_pages(arena.as_fd(), init, &is_wanted));
             if let Some(Err(error)) = given {
                 end(&mut *running);
-                return tell(ServerEvent::NotRestored(error.to_string()));
+                return tell(not_restored(&error));
             }
             let status = keep(&mut *running, &stopped, &mut output);
             output.printed.iter_mut().for_each(Printed::ended);
@@ -224,6 +224,11 @@ fn is_wanted(running: &dyn Running, stopped: &UnixStream) -> bool {
     matches!(poll(&mut over, PollTimeout::ZERO), Ok(0) | Err(nix::errno::Errno::EINTR))
 }
 
+fn not_restored(error: &RestartError) -> ServerEvent {
+    let damaged = matches!(error, RestartError::Image(error) if error.is_damage());
+    ServerEvent::NotRestored { why: error.to_string(), damaged }
+}
+
 /// A server that has all that it needs to get its first entry, and the image that has its pages; or what is to be told instead.
 fn start(
     launcher: &dyn Launcher,
@@ -236,7 +241,7 @@ fn start(
         RestartError::Setting { .. } => {
             ServerEvent::Failed(NodeError::Setting { why: error.to_string() }.into())
         }
-        error => ServerEvent::NotRestored(error.to_string()),
+        error => not_restored(&error),
     };
     let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
     let restore = image.as_ref().and_then(Unpacked::memory);

@@ -64,7 +64,7 @@ impl Offline {
         match self.events.try_recv() {
             Ok(ServerEvent::Launched { pid, init, files }) => self.link.launched(pid, init, files),
             Ok(ServerEvent::Failed(error)) => return Err(error.into()),
-            Ok(ServerEvent::NotRestored(why)) => return Err(NodeError::NotRestored { why }),
+            Ok(ServerEvent::NotRestored { why, .. }) => return Err(NodeError::NotRestored { why }),
             Ok(ServerEvent::Ended { status }) => {
                 self.take_output()?;
                 self.status = Some(self.link.exit.unwrap_or(status));

@@ -118,6 +118,7 @@ impl<E: Environment> Replica<E> {
         let waits = self.witness_fault();
         let layer = self.health.layer.as_ref().map(|why| Fault::new("layer_fails", why.clone()));
         let own = disk.into_iter().chain(layer).chain(self.images_fault()).chain(ended);
+        let own = own.chain(self.left_out_fault());
         let own = own.chain(server).chain(spins).chain(clock).chain(waits).chain(self.twin_fault());
         own.chain(links).collect()
     }

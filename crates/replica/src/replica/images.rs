@@ -7,8 +7,10 @@ mod prepare;
 mod transfer;
 mod trouble;
 mod turn;
+mod unusable;
 
 use self::prepare::Preparing;
+use self::unusable::Unusable;
 use super::Replica;
 use super::scrub::Scrub;
 use crate::agreement::unhurried::{LONGEST_UNASKED, PATIENCE};
@@ -46,8 +48,6 @@ const STANDS_WITHIN: Duration = Duration::from_millis(500);
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The next image waits so long for the confirmation of the one before: twice as long as digests may that nobody waits for.
 const CONFIRMED_WITHIN: Duration = LONGEST_UNASKED.saturating_add(PATIENCE).saturating_mul(2);
-/// How often a server may fail to be restored from an image before that is given up.
-const MAX_TRIES: u32 = 2;
 
 /// The answer to such a request.
 pub type Reply = oneshot::Sender<Result<Checkpointed, String>>;
@@ -59,6 +59,8 @@ pub(super) struct Images {
     pub(super) kept: Vec<Image>,
     /// One that was taken here, until the servers' digests at its entry or a later one were found equal: the log keeps what it covers.
     pub(super) unconfirmed: Option<Image>,
+    /// It was found equal, and gets its name on the disk.
+    naming: Option<LogIndex>,
     /// The files that this replica's server left when it ended for an upgrade; unconfirmed or kept, too.
     pub(super) ended: Option<Image>,
     /// The number of them to keep.
@@ -82,8 +84,7 @@ pub(super) struct Images {
     need_told: Duration,
     /// Images of earlier entries are removed when there is one of this entry or a later one: they may have what differed between servers.
     doubted: LogIndex,
-    /// Failed restores from an image.
-    tries: BTreeMap<LogIndex, u32>,
+    unusable: Unusable,
     /// Who asked for an image,
     asked: Vec<Reply>,
     /// and until when they wait for a server that is not in step yet.
@@ -122,7 +123,8 @@ impl Images {
             need: None,
             need_told: Duration::ZERO,
             doubted: LogIndex(0),
-            tries: BTreeMap::new(),
+            unusable: Unusable::default(),
+            naming: None,
             asked: Vec::new(),
             asked_until: None,
             refused: None,
@@ -266,8 +268,10 @@ impl<E: Environment> Replica<E> {
 
     /// Whether a server can begin nowhere, and not because files that one has left wait for their edition.
     pub(super) fn begins_nowhere(&self) -> bool {
-        let waits = self.images.ended.is_some() || self.images.newest_is_files();
-        !waits && self.source().is_none()
+        let first = self.consensus.first_index();
+        let waits = |image: &Image| image.state.ended.is_some() && image.index().next() >= first;
+        let Images { ended, kept, .. } = &self.images;
+        !ended.iter().chain(kept.last()).any(waits) && self.source().is_none()
     }
 
     /// A request for an image, now.
@@ -303,6 +307,7 @@ impl<E: Environment> Replica<E> {
         self.forget_log();
         self.look_for_need();
         self.tend_fetch();
+        self.try_left_out();
         self.confirm_image();
         if self.slot.rests() {
             self.images.turn.is_over();
@@ -476,6 +481,8 @@ impl<E: Environment> Replica<E> {
             }
             ImageNews::Read { index, root, pages } => self.image_read(index, root, pages),
             ImageNews::Kept(image) => self.image_kept(image),
+            ImageNews::Named(index) => self.image_named(index),
+            ImageNews::NotNamed(index, trouble) => self.not_named(index, &trouble),
             ImageNews::NotTaken(trouble) => {
                 self.no_room_for_image(&trouble);
                 self.not_taken(trouble.why().to_owned());
@@ -543,6 +550,7 @@ impl<E: Environment> Replica<E> {
             return self.image_confirmed(image);
         }
         self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
+        self.images.naming = None;
         // One of the same entry has its place on the disk.
         if let Some(other) = self.images.unconfirmed.replace(image)
             && other.index() != index
@@ -554,17 +562,25 @@ impl<E: Environment> Replica<E> {
         self.confirm_image();
     }
 
-    /// The servers may have been found equal since an image was taken.
+    /// The servers may have been found equal since an image was taken: then it gets its name, and counts once that is durable.
     pub(super) fn confirm_image(&mut self) {
-        let Some(came) = self.images.unconfirmed.as_ref().map(|_| self.images.came) else { return };
-        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(came));
+        let Some(image) = self.images.unconfirmed.as_ref() else { return };
+        let index = image.index();
+        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(self.images.came));
         // Files wait for their edition: what counts at a start has one.
-        let is_of_use = |image: &Image| {
-            image.state.ended.is_none() || self.upgrades.editions.begun_on(image.index()).is_some()
-        };
-        let confirmed = |image: &mut Image| (alone || image.index() <= agreed) && is_of_use(image);
-        if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
-            self.env.confirm_image(image.index());
+        let is_of_use =
+            image.state.ended.is_none() || self.upgrades.editions.begun_on(index).is_some();
+        if (alone || index <= agreed) && is_of_use && self.images.naming.is_none() {
+            self.images.naming = Some(index);
+            self.env.confirm_image(index);
+        }
+    }
+
+    /// An image has its name on the disk, unless it was removed meanwhile.
+    fn image_named(&mut self, index: LogIndex) {
+        if self.images.naming.take_if(|naming| *naming == index).is_some()
+            && let Some(image) = self.images.unconfirmed.take_if(|image| image.index() == index)
+        {
             self.image_confirmed(image);
         }
     }
@@ -573,11 +589,14 @@ impl<E: Environment> Replica<E> {
         let index = image.index();
         // A log that continues behind it may have no entry yet.
         self.pulse.observe(image.state.wall, &self.env);
+        self.images.unusable.replaced(index);
         self.images.kept.retain(|kept| kept.index() != index);
         self.images.kept.push(image);
         self.images.kept.sort_by_key(Image::index);
         self.images.need.take_if(|need| index >= *need);
+        self.images.fetch.take_if(|fetch| fetch.index() <= index);
         self.images.hurry_behind_files();
+        self.forget_left_out();
         self.forget_old_images();
         self.hold_images();
         self.tell_image();
@@ -615,41 +634,11 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// A server could not be restored from an image.
-    pub(super) fn not_restored(&mut self, index: LogIndex, why: &str) {
-        let tries = self.images.tries.entry(index).or_default();
-        *tries += 1;
-        tracing::warn!(event = "not_restored", index = index.0, why, tries);
-        if *tries >= MAX_TRIES {
-            self.note(format!("its server cannot continue from the image of entry {index} ({why}): that is set aside"));
-            self.give_up_image(index, true);
-        }
-    }
-
-    /// A server that continued from an image has executed entries since.
-    pub(super) fn restored_well(&mut self) {
-        self.images.tries.clear();
-    }
-
-    pub(super) fn give_up_image(&mut self, index: LogIndex, damaged: bool) {
-        self.env.remove_image(index, damaged);
-        self.images.ended.take_if(|image| image.index() == index);
-        self.images.kept.retain(|kept| kept.index() != index);
-        self.images.tries.remove(&index);
-        let newest = self.images.newest().map(Image::index).unwrap_or_default();
-        self.images.schedule.is_left(newest);
-        if damaged && self.images.kept.is_empty() {
-            // Nothing is left to begin from: others' images and the log may not reach back.
-            self.images.schedule.hurry();
-        }
-        self.hold_images();
-        self.tell_image();
-    }
-
     /// This replica has no server any more: nothing confirms an image that is not confirmed.
     pub(super) fn forget_unconfirmed(&mut self) {
         if let Some(image) = self.images.unconfirmed.take() {
             self.images.ended.take_if(|ended| ended.index() == image.index());
+            self.images.unusable.replaced(image.index());
             self.env.remove_image(image.index(), false);
         }
     }
@@ -662,7 +651,8 @@ impl<E: Environment> Replica<E> {
         }
         self.forget_unconfirmed();
         let doubtful = |image: &&Image| again || image.index() > agreed;
-        let indexes: Vec<_> = self.images.kept.iter().filter(doubtful).map(Image::index).collect();
+        let all = self.images.kept.iter().chain(self.images.unusable.left_out());
+        let indexes: Vec<_> = all.filter(doubtful).map(Image::index).collect();
         for index in indexes {
             self.give_up_image(index, false);
         }
@@ -680,10 +670,12 @@ impl<E: Environment> Replica<E> {
     /// A request to remove an image: refused where the log alone would not be the whole.
     pub(super) fn remove_image(&mut self, index: LogIndex) -> Result<(), String> {
         if self.images.unconfirmed.take_if(|image| image.index() == index).is_some() {
+            self.images.unusable.replaced(index);
             self.env.remove_image(index, false);
             return Ok(());
         }
-        let kept = || self.images.kept.iter().map(Image::index);
+        let all = || self.images.kept.iter().chain(self.images.unusable.left_out());
+        let kept = || all().map(Image::index);
         if !kept().any(|other| other == index) {
             return Err(format!("there is no image of entry {index}"));
         }

@@ -95,13 +95,13 @@ impl<E: Environment> Replica<E> {
                 }
             }
             ServerEvent::Failed(error) => return Err(error),
-            ServerEvent::NotRestored(why) => self.restore_failed(&why),
+            ServerEvent::NotRestored { why, damaged } => self.restore_failed(&why, damaged),
             ServerEvent::Ended { status } if self.is_restoring() => {
                 self.fetch_output()?;
                 Self::check_files(self.slot.link().and_then(|server| server.differs.clone()))?;
                 let said = self.server().and_then(|server| server.fatal.clone());
                 let why = said.unwrap_or_else(|| how(status));
-                self.restore_failed(&why);
+                self.restore_failed(&why, false);
             }
             ServerEvent::Ended { status } => {
                 self.fetch_output()?;
@@ -119,9 +119,9 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Its server could not be restored from an image: it begins again, from another one if that repeats.
-    fn restore_failed(&mut self, why: &str) {
+    fn restore_failed(&mut self, why: &str, damaged: bool) {
         let index = self.server().map_or_else(Default::default, |server| server.admitted);
-        self.not_restored(index, why);
+        self.not_restored(index, why, damaged);
         self.kill_server();
     }
 
@@ -374,7 +374,7 @@ impl<E: Environment> Replica<E> {
             let index = self.server().map_or_else(Default::default, |server| server.admitted);
             let how = match self.ends.exits.of(self.own) {
                 Some((_, status)) => how(status),
-                None => "a divergence or a damaged arena".into(),
+                None => self.left_out().unwrap_or("a divergence or a damaged arena".into()),
             };
             let output = self.config.output.clone();
             return Err(ReplicaError::KeepsEnding { times, index, how, output });

@@ -52,8 +52,13 @@ pub enum ServerEvent {
     },
     /// It could not be started.
     Failed(ReplicaError),
-    /// It could not be started from its image, for this reason.
-    NotRestored(String),
+    /// It could not be started from its image.
+    NotRestored {
+        /// The reason.
+        why: String,
+        /// The image is not what was written.
+        damaged: bool,
+    },
     /// It ended, with this status as `waitpid` reports it.
     Ended {
         /// The status.

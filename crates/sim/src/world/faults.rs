@@ -5,7 +5,7 @@ use super::{Event, Life, World};
 use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
 use crate::server::{BROKEN, ENDS, REFUSED, SILENT};
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, Shelved};
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
 use skein_log::{Durability, Role};
@@ -394,8 +394,10 @@ impl World {
         let can = |m: &Machine| {
             let Some(process) = &m.process else { return false };
             let consensus = process.replica.consensus();
-            let whole = consensus.first_index() <= LogIndex(1);
-            let begins = whole || m.images.images.values().any(|image| !image.rotten);
+            let first = consensus.first_index();
+            let mut images = m.images.images.values();
+            let reaches = |image: &Shelved| !image.rotten && image.file.index.next() >= first;
+            let begins = first <= LogIndex(1) || images.any(reaches);
             // A witness cannot send an image of what it has forgotten.
             let goes_on = bases.iter().all(|first| *first <= consensus.applied().next());
             // One that is taken in may be sent away again.

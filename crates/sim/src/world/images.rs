@@ -45,9 +45,8 @@ impl World {
                 self.schedule(delay, Event::ImageCopied(life, generation, state));
             }
             Wish::Confirm(index) => {
-                if let Some(image) = self.at(id).images.images.get_mut(&index) {
-                    image.confirmed = true;
-                }
+                let news = ImageNews::Named(index);
+                self.schedule(10 + self.plan.sync_us, Event::Images(life, Box::new(news)));
             }
             Wish::Check(index) => {
                 if self.machines[&id].images.images.get(&index).is_some_and(|image| image.rotten) {
@@ -205,6 +204,15 @@ impl World {
         let process = machine.process.as_mut().expect("it lives");
         process.replica.env.imaged.insert(image.file.index, image.holds.program);
         self.tell(life, Inbox::Images(ImageNews::Kept(known)))
+    }
+
+    /// From now on it counts at a start.
+    pub(super) fn image_named(&mut self, life: Life, index: LogIndex) {
+        if self.lives(life)
+            && let Some(image) = self.at(life.replica).images.images.get_mut(&index)
+        {
+            image.confirmed = true;
+        }
     }
 
     fn receive(&mut self, life: Life, file: ImageFile, from: u64, bytes: &[u8]) {

@@ -79,6 +79,8 @@ pub struct Report {
     pub fetched: usize,
     /// Servers that continued from an image.
     pub restores: usize,
+    /// Servers that could not, for want of memory.
+    pub not_restored: usize,
     /// Changes of the members, and of the leader, that an operator brought to their end.
     pub changes: usize,
     /// Logs that begin later than with entry 1 at the end.
@@ -330,6 +332,7 @@ pub(crate) struct World {
     /// The number of those that another replica received, and of servers that continued from one.
     fetched: usize,
     restores: usize,
+    not_restored: usize,
 }
 
 impl World {
@@ -385,6 +388,7 @@ impl World {
             images: Vec::new(),
             fetched: 0,
             restores: 0,
+            not_restored: 0,
             plan,
         };
         for id in 1..=world.plan.replicas {
@@ -440,6 +444,7 @@ impl World {
                 stood_together: self.stood_together,
                 fetched: self.fetched,
                 restores: self.restores,
+                not_restored: self.not_restored,
                 changes: self.operator.done,
                 forgot: self.forgot(),
                 served_after_us: self.served_after_us().unwrap_or_default(),
@@ -586,7 +591,12 @@ impl World {
                 self.image_copied(life, generation, *state)
             }
             Event::ImageWritten(life, image) => self.image_written(life, *image),
-            Event::Images(life, news) => self.tell(life, Inbox::Images(*news)),
+            Event::Images(life, news) => {
+                if let ImageNews::Named(index) = &*news {
+                    self.image_named(life, *index);
+                }
+                self.tell(life, Inbox::Images(*news))
+            }
             Event::Frames { from, to, connection, frames } => {
                 self.frames(from, to, connection, frames)
             }

@@ -7,6 +7,7 @@ use crate::machine::Servers;
 use crate::options::{Break, Scenario};
 use crate::scripted::Scripted;
 use skein_arena::Sizes;
+use skein_log::disk::sim::SimRng;
 use skein_model::LogIndex;
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Link, ServerEvent};
@@ -102,12 +103,29 @@ impl World {
             return Ok(());
         }
         process.server_lives = true;
+        if self.lacks_memory(life, generation) {
+            self.not_restored += 1;
+            self.trace(|| format!("{}: server {generation} lacks memory", life.replica));
+            let why = "Cannot allocate memory".to_owned();
+            let failed = ServerEvent::NotRestored { why, damaged: false };
+            return self.tell(life, Inbox::Server(generation, failed));
+        }
         if self.machines[&life.replica].servers != Servers::Work {
             let delay = self.rng.below(50_000);
             self.schedule(delay, Event::Spoil(life, generation));
         }
         let launched = ServerEvent::Launched { pid: 1000, init: 999, files: None };
         self.tell(life, Inbox::Server(generation, launched))
+    }
+
+    /// Whether this server cannot continue from its image. Drawn aside, so that the rest of a seed's run stays.
+    fn lacks_memory(&self, life: Life, generation: u64) -> bool {
+        let process = self.machines[&life.replica].process.as_ref();
+        let continues = process.and_then(|p| p.server.as_ref()?.continues()).is_some();
+        let which = generation << 32 | life.life << 8 | life.replica;
+        continues
+            && self.now_us < self.plan.faults_until_us
+            && SimRng::new(self.seed ^ which.rotate_left(17)).chance(self.plan.not_restored)
     }
 
     pub(super) fn server_ended(

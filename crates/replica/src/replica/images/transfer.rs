@@ -61,7 +61,9 @@ impl<E: Environment> Replica<E> {
         let of_leader = leader.and_then(|id| Some((id, self.images.held.get(&id)?[1]?)));
         let taking = self.images.taking.as_ref().map(|taking| taking.after);
         let fits = |file: &ImageFile| {
-            file.index >= least && file.index > newest && taking != Some(file.index)
+            let is_new = file.index >= least && file.index > newest;
+            let is_known = self.images.unusable.is_known(file.digest);
+            is_new && taking != Some(file.index) && !is_known
         };
         let confirmed = of_all.filter(|(_, file)| fits(file)).max_by_key(|(_, file)| file.index);
         let other = of_leader.filter(|(_, file)| fits(file));

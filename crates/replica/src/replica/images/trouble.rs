@@ -52,6 +52,16 @@ impl<E: Environment> Replica<E> {
         }
     }
 
+    /// It counts nowhere: the next one is soon to be had.
+    pub(super) fn not_named(&mut self, index: LogIndex, trouble: &Trouble) {
+        if self.images.naming != Some(index) {
+            return;
+        }
+        self.forget_unconfirmed();
+        self.no_room_for_image(trouble);
+        self.not_taken(format!("it got no name on the disk: {}", trouble.why()));
+    }
+
     /// A server that can begin nowhere needs an image.
     pub(super) fn look_for_need(&mut self) {
         if let Some(index) = self.own_need() {
