@@ -477,6 +477,12 @@ pub fn answers(entry: &[u8]) -> Option<u64> {
     (head[0] == KIND_FILES).then(|| u64_at(head, 8))
 }
 
+/// Whether an entry is the first one for a server: it begins with what that begins with. Found without reading all of it.
+#[must_use]
+pub fn starts(entry: &[u8]) -> bool {
+    entry.get(ENTRY_HEADER_BYTES) == Some(&KIND_START)
+}
+
 /// Whether an entry begins with a step of an upgrade, as all do that have one; found without reading all of it.
 #[must_use]
 pub fn upgrades(entry: &[u8]) -> bool {

@@ -88,8 +88,13 @@ pub enum NodeError {
         /// The reason.
         error: io::Error,
     },
+    /// One that joins has no files of the server, and nobody gives them.
+    #[error(
+        "no other replica that can be reached gives the files that the server uses, which this one needs to join; start one that has them, then this node again"
+    )]
+    NobodyGives,
     /// Contents of a pinned file are damaged, and the host has others.
-    #[error("the server's base: the contents of {} (object {digest}) are damaged or missing, and the host's file is another by now; put that back as it was, or refill the replica with 'skein rejoin'", path.display())]
+    #[error("the server's base: the contents of {} (object {digest}) are damaged or missing, and the host's file is another by now; put that back as it was, or name replicas that have it in `peers`, or refill this one with 'skein rejoin'", path.display())]
     BaseLost {
         /// The pinned path.
         path: PathBuf,

@@ -1,6 +1,7 @@
 //! Puts a node together and runs it.
 
 use crate::admin::{About, Admin, Work};
+use crate::base::work::is_read_again;
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
@@ -16,7 +17,7 @@ use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::{LogIndex, ReplicaId, entry};
+use skein_model::{LogIndex, ReplicaId};
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Command, Inbox};
 use std::net::SocketAddr;
@@ -105,7 +106,7 @@ impl Node {
         match durability {
             Durability::Fsync => {
                 let options =
-                    WalOptions { marks: entry::upgrades, ..WalOptions::new(cluster, program) };
+                    WalOptions { marks: is_read_again, ..WalOptions::new(cluster, program) };
                 let opened = match begin {
                     Some(incarnation) => {
                         Wal::create_after(disk, WalOptions { incarnation, ..options }, base)?

@@ -336,6 +336,8 @@ pub trait Images {
     fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>);
     /// The log begins behind this image, which came from another replica: a server that continues from it needs the files of its edition.
     fn begins_behind(&mut self, _image: &Image) {}
+    /// An image counts from now on: a server may continue from it.
+    fn image_counts(&mut self, _image: &Image) {}
 }
 
 /// An observer: none on a machine, a simulation's checks.

@@ -45,11 +45,11 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 /// It cannot be read or written.
 pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     let base = Base::open(&config.data_dir)?;
-    if config.peers.len() < 2 {
+    if base.others(config).is_empty() {
         return Ok(base);
     }
     let joins = begin::asked(&config.data_dir)?.is_some_and(|incarnation| incarnation > 0);
-    let until = Instant::now() + PATIENCE;
+    let mut until = Instant::now() + PATIENCE;
     loop {
         let lost = base.lost()?;
         base.objects.save_notes();
@@ -59,10 +59,19 @@ pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
             return Ok(base);
         }
         // A new one begins with the host's files if nobody has others; the log refuses those that differ. One that joins waits for the others in any case.
+        let before = base.objects.parts_came();
         let came = ask_all(config, &base, What::Index, lost)?;
         let waits = came == Came::Nobody && joins || came != Came::All && !is_new;
-        if !waits || Instant::now() > until {
+        if !waits {
             return Ok(base);
+        }
+        if base.objects.parts_came() > before {
+            // A transfer that broke goes on where it ended.
+            until = Instant::now() + PATIENCE;
+        }
+        if Instant::now() > until {
+            // The host's files may be others, and its log would be made for them.
+            return if joins && is_new { Err(NodeError::NobodyGives) } else { Ok(base) };
         }
         sleep(PAUSE);
     }
@@ -78,6 +87,41 @@ pub(super) fn mend(base: &Base, lost: BTreeMap<Digest, (PathBuf, u64)>) -> Resul
         Some(config) => Ok(ask_all(config, base, What::Index, lost)? == Came::All),
         None => Ok(false),
     }
+}
+
+/// Pins what others have pinned and this one has not: entries that say so went by, as the log begins behind an image of another replica's. `edition`: for that one's
+/// base. Answers the index with that, if something is new; `None`: no other replica can be reached.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn missing(
+    base: &Base,
+    edition: Option<Digest>,
+) -> Result<Option<Option<Index>>, NodeError> {
+    let Some(config) = base.node() else { return Ok(Some(None)) };
+    let others = base.others(config);
+    if others.is_empty() {
+        return Ok(Some(None));
+    }
+    let key = key::configured(config)?;
+    let what = edition.map_or(What::Index, What::Edition);
+    let mut index = (*base.index()).clone();
+    let (mut answered, mut grew) = (false, false);
+    for (peer, address) in others {
+        let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
+        let rate = config.checkpoint.fetch_bytes_per_s;
+        let fetch = |wire| Fetch { wire, base, rate, index: Some(what), knows_holes: false };
+        match connected.and_then(|wire| fetch(wire).into(&mut index)) {
+            Ok(None) => {}
+            Ok(Some(pins)) => {
+                (answered, grew) = (true, grew || pins > 0);
+                tracing::info!(event = "base_compared", peer, pins);
+            }
+            Err(error) if is_full(&error) => return Err(failed(&base.dir)(error)),
+            Err(error) => tracing::debug!(event = "base_not_compared", peer, %error),
+        }
+    }
+    Ok(answered.then(|| grew.then_some(index)))
 }
 
 /// The base of an edition of the server, with what it lacked. `main`: the node's own.
@@ -133,6 +177,7 @@ fn get_edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
             return Ok(base);
         }
         let config = main.node().filter(|config| !main.others(config).is_empty());
+        let before = base.objects.parts_came();
         let came = match config {
             Some(config) => ask_all(config, &base, What::Edition(digest), lost)? == Came::All,
             None => false,
@@ -142,6 +187,9 @@ fn get_edition(main: &Base, digest: Digest) -> Result<Base, NodeError> {
         }
         if let Err(error) = main.objects.stays() {
             return Err(failed(&main.dir)(error));
+        }
+        if base.objects.parts_came() > before {
+            until = Instant::now() + PATIENCE;
         }
         if config.is_none() || Instant::now() > until {
             return Err(NodeError::Edition {
@@ -301,6 +349,27 @@ impl Fetch<'_> {
         Ok(bytes.max(1))
     }
 
+    /// Adds the other replica's pins to those that are here, with their contents; answers how many, or `None` if it has nothing.
+    fn into(mut self, own: &mut Index) -> io::Result<Option<usize>> {
+        let Some(what) = self.index else { return Ok(None) };
+        let other = Index::decode(&self.bytes_of(what, INDEX_BYTES_MAX)?)?.without_numbers();
+        if other.program.is_none() {
+            return Ok(None);
+        }
+        let new = own.lacks(other);
+        for Contents { path, digest, size, .. } in new.kept_once() {
+            let has = self.base.objects.has(digest, size);
+            if !has && !self.base.comes_from_host(path, digest, size) {
+                self.contents(digest, size)?;
+            }
+        }
+        self.base.objects.make_dir()?;
+        self.base.objects.sync()?;
+        let pins = new.files.len();
+        own.files.extend(new.files);
+        Ok(Some(pins))
+    }
+
     /// Contents become a file of the store. What an earlier try has got need not come again.
     fn contents(&mut self, digest: Digest, size: u64) -> io::Result<u64> {
         if size > SIZE_MAX {
@@ -330,6 +399,7 @@ impl Fetch<'_> {
                 file.sync_data()?;
             }
             came = at + bytes.len() as u64;
+            objects.came();
             match bytes.iter().all(|byte| *byte == 0) {
                 // A hole stays one.
                 true => file.set_len(came),

@@ -26,6 +26,16 @@ fn replica(dir: &Path) -> (Arc<Base>, Address) {
 
 /// Has `lacks` get what it lacks from `base`.
 fn fetch(base: &Arc<Base>, address: &Address, lacks: &Base, knows_holes: bool) -> io::Result<u64> {
+    serve_once(base, address, || {
+        let wire = Wire::connect(BASE, address, None, CLUSTER).unwrap();
+        let mut lost = lacks.lost().unwrap();
+        let (rate, index) = (u64::MAX, lost.is_empty().then_some(What::Index));
+        Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lost)
+    })
+}
+
+/// Has `base` answer the one connection that this makes.
+fn serve_once<T>(base: &Arc<Base>, address: &Address, asks: impl FnOnce() -> T) -> T {
     let (base, listener) = (base.clone(), listen(address).unwrap());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -42,10 +52,7 @@ fn fetch(base: &Arc<Base>, address: &Address, lacks: &Base, knows_holes: bool) -
             let first = wire.receive().unwrap();
             serve(base, wire, first).unwrap();
         });
-        let wire = Wire::connect(BASE, address, None, CLUSTER).unwrap();
-        let mut lost = lacks.lost().unwrap();
-        let (rate, index) = (u64::MAX, lost.is_empty().then_some(What::Index));
-        Fetch { wire, base: lacks, rate, index, knows_holes }.all(&mut lost)
+        asks()
     })
 }
 
@@ -116,6 +123,37 @@ fn a_replica_of_an_earlier_version_gives_its_files() {
     });
     assert!(came);
     assert!(lacks.lost().unwrap().is_empty());
+}
+
+#[test]
+fn what_another_replica_has_pinned_meanwhile_is_pinned_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let (base, address) = replica(dir.path());
+    let files = base.index().files.clone();
+    base.set(Index { files, ..super::super::index::of_a_program() }).unwrap();
+    let lacks = Base::open(&dir.path().join("lacks")).unwrap();
+    std::fs::remove_file(dir.path().join("file")).unwrap();
+    let (digest, size) = base.index().contents().next().unwrap();
+    let mut own = (*lacks.index()).clone();
+    let with = |own: &mut Index| {
+        serve_once(&base, &address, || {
+            let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
+            let index = Some(What::Index);
+            Fetch { wire, base: &lacks, rate: u64::MAX, index, knows_holes: false }.into(own)
+        })
+    };
+    assert_eq!(with(&mut own).unwrap(), Some(base.index().files.len()));
+    assert!(lacks.objects.has(digest, size));
+    assert_eq!(own.files, base.index().as_ref().clone().without_numbers().files);
+    assert_eq!(with(&mut own).unwrap(), Some(0));
+    // One that has no edition of that name.
+    let mut none = Index::default();
+    let asked = serve_once(&base, &address, || {
+        let wire = Wire::connect(BASE, &address, None, CLUSTER).unwrap();
+        let index = Some(What::Edition(Digest([7; 32])));
+        Fetch { wire, base: &lacks, rate: u64::MAX, index, knows_holes: false }.into(&mut none)
+    });
+    assert_eq!(asked.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
 #[test]

@@ -175,6 +175,8 @@ pub struct Index {
     pub program: Option<Known>,
     /// The runtime's path, if that file is pinned.
     pub runtime: Option<PathBuf>,
+    /// Of an edition's: a number of its own, as one that was given up may have begun with the same pins, and has others by now.
+    pub made: Option<u64>,
     /// By absolute path, without symbolic links on the way. Each directory on the way is there.
     pub files: BTreeMap<PathBuf, Kept>,
 }
@@ -184,6 +186,8 @@ struct Stored {
     program: Option<Known>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runtime: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made: Option<u64>,
     files: Vec<(Text, Kept)>,
 }
 
@@ -210,7 +214,7 @@ impl Index {
     pub fn encode(&self) -> Vec<u8> {
         let files = self.files.iter().map(|(path, kept)| (Text::of(path), kept.clone())).collect();
         let runtime = self.runtime.as_ref().map(Text::of);
-        let stored = Stored { program: self.program.clone(), runtime, files };
+        let stored = Stored { program: self.program.clone(), runtime, made: self.made, files };
         let body = serde_json::to_string(&stored).expect("texts and numbers have a JSON form");
         format!("skein base {FORMAT} {:016x}\n{body}\n", xxh3_64(body.as_bytes())).into_bytes()
     }
@@ -237,7 +241,7 @@ impl Index {
         let files: BTreeMap<PathBuf, Kept> =
             stored.files.into_iter().map(|(path, kept)| (path.0.into(), kept)).collect();
         let runtime = stored.runtime.map(|path| PathBuf::from(path.0));
-        let index = Self { program: stored.program, runtime, files };
+        let index = Self { program: stored.program, runtime, made: stored.made, files };
         if index.runtime.is_some() && index.runtime().is_none() {
             return Err(damaged("names a runtime that is not pinned"));
         }
@@ -260,6 +264,31 @@ impl Index {
             path == Path::new("/") || matches!(self.files.get(path), Some(Kept::Directory { .. }))
         };
         plain && same && path.parent().is_some_and(is_directory)
+    }
+
+    /// What another index pins and this one does not. What is pinned stays, but a directory that was not listed is listed.
+    #[must_use]
+    pub fn lacks(&self, other: Self) -> Self {
+        let is_unlisted = |kept: &Kept| matches!(kept, Kept::Directory { listing: None, .. });
+        let is_listed = |kept: &Kept| matches!(kept, Kept::Directory { listing: Some(_), .. });
+        let is_new = |path: &PathBuf, kept: &Kept| {
+            self.files.get(path).is_none_or(|own| is_unlisted(own) && is_listed(kept))
+        };
+        let mut new = Self::default();
+        for (path, kept) in other.files {
+            // Directories come before what is in them.
+            let is_directory = |kept: Option<&Kept>| {
+                kept.is_some_and(|kept| matches!(kept, Kept::Directory { .. }))
+            };
+            let has_way = |way: &Path| {
+                way == Path::new("/")
+                    || is_directory(new.files.get(way).or_else(|| self.files.get(way)))
+            };
+            if is_new(&path, &kept) && path.parent().is_some_and(has_way) {
+                new.files.insert(path, kept);
+            }
+        }
+        new
     }
 
     /// The pinned runtime: its path, its length and its contents.
@@ -326,6 +355,23 @@ impl Index {
     }
 }
 
+/// One with a program, and no files.
+#[cfg(test)]
+pub(super) fn of_a_program() -> Index {
+    let search = Search { cwd: Path::new("/"), path: OsStr::new("/bin"), env: &[] };
+    let program = Program {
+        path: "/x".into(),
+        script_args: Vec::new(),
+        loader: "/l".into(),
+        libraries: Vec::new(),
+        glibc: (2, 36),
+        hash: [0; 32],
+        files: Vec::new(),
+    };
+    let known = Known { command: Command::new(OsStr::new("x"), &search), program };
+    Index { program: Some(known), ..Index::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -345,7 +391,7 @@ mod tests {
         ];
         let files = files.into_iter().map(|(path, kept)| (path.into(), kept)).collect();
         let runtime = Some("/etc/x".into());
-        Index { program: None, runtime, files }
+        Index { program: None, runtime, made: None, files }
     }
 
     #[test]
@@ -382,6 +428,42 @@ mod tests {
         index.runtime = None;
         assert!(!String::from_utf8(index.encode()).unwrap().contains("runtime"));
         assert_eq!(Index::decode(&index.encode()).unwrap(), index);
+    }
+
+    #[test]
+    fn what_another_pins_is_added_and_changes_nothing_that_is_pinned() {
+        let own = index();
+        let mut other = index();
+        let about = About { mode: 0o755, user: 0, group: 0, rights: 5, modified: (1, 0) };
+        let bare = || Kept::Directory { about, listing: None };
+        let listed = || Kept::Directory { about, listing: Some([Text::of("a")].into()) };
+        // Another file, one in a new directory, and one in what is none here.
+        other.files.insert("/etc/x".into(), Kept::Absent);
+        other.files.insert("/new".into(), bare());
+        other.files.insert("/new/file".into(), Kept::Absent);
+        other.files.insert("/etc/gone".into(), bare());
+        other.files.insert("/etc/gone/file".into(), Kept::Absent);
+        let new = own.lacks(other.clone());
+        let paths = |index: &Index| index.files.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(paths(&new), [PathBuf::from("/new"), PathBuf::from("/new/file")]);
+        let mut both = own.clone();
+        both.files.extend(new.files);
+        Index::decode(&both.encode()).unwrap();
+        assert!(both.lacks(other.clone()).files.is_empty());
+        // A directory is listed once a server has listed it.
+        other.files.insert("/new".into(), listed());
+        let new = both.lacks(other);
+        assert_eq!(paths(&new), [PathBuf::from("/new")]);
+        assert!(both.lacks(both.clone()).files.is_empty());
+    }
+
+    #[test]
+    fn editions_that_begin_with_the_same_pins_are_not_the_same() {
+        let of = |made| Index { made, ..index() };
+        assert_eq!(of(Some(7)).digest(), of(Some(7)).digest());
+        assert_ne!(of(Some(7)).digest(), of(Some(8)).digest());
+        assert_ne!(of(Some(7)).digest(), of(None).digest());
+        assert_eq!(Index::decode(&of(Some(7)).encode()).unwrap(), of(Some(7)));
     }
 
     #[test]

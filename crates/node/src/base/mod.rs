@@ -7,6 +7,7 @@
 //! objects/*.part   being written; one that a crash left is removed at the next start
 //! notes            when larger contents were last read, and whether they share their bytes with the host's ([`notes`])
 //! late-index...    facts about large files that are still to be pinned into that index ([`late`])
+//! behind           others may have pinned what is not pinned here ([`behind`])
 //! tree-N           the contents under their paths, for one start of the server: links to the objects
 //! ```
 //!
@@ -25,6 +26,7 @@
 //! Threads: one ([`work`]), beside the reactor, and one for large files, which everything else goes before ([`slow`]); one for each replica that is given contents; and
 //! the starter of a server, which reads.
 
+mod behind;
 mod contents;
 pub mod diff;
 mod doubt;
@@ -32,6 +34,7 @@ pub mod edition;
 pub mod fetch;
 pub mod index;
 mod late;
+mod members;
 mod needed;
 mod notes;
 pub mod pin;
@@ -92,6 +95,8 @@ struct Owner {
     awaited: Arc<Mutex<BTreeSet<Digest>>>,
     /// Editions whose servers were started, the last one last; the same.
     launched: Arc<Mutex<Vec<Digest>>>,
+    /// What others have pinned meanwhile is missing here; the same.
+    is_behind: Arc<AtomicBool>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -152,7 +157,8 @@ impl Base {
     pub fn of_node(self, config: &NodeConfig) -> Self {
         let (config, others) = (Arc::new(config.clone()), Arc::default());
         let (awaited, launched) = (Arc::default(), Arc::default());
-        Self { node: Some(Owner { config, others, awaited, launched }), ..self }
+        let is_behind = Arc::new(AtomicBool::new(self.is_noted_behind()));
+        Self { node: Some(Owner { config, others, awaited, launched, is_behind }), ..self }
     }
 
     /// A server of an edition is about to be started. It may continue from an image that another replica has sent, of which the log says nothing.
@@ -203,15 +209,23 @@ impl Base {
     /// From now on the log names these as the other members, whatever the configuration says.
     pub fn know(&self, members: Vec<(u64, Address)>) {
         if let Some(node) = &self.node {
-            *node.others.lock().unwrap_or_else(PoisonError::into_inner) = members;
+            let mut others = node.others.lock().unwrap_or_else(PoisonError::into_inner);
+            if *others != members {
+                members::note(&node.config.data_dir, &members);
+                *others = members;
+            }
         }
     }
 
-    /// Where files can be had: the other members that the log names, and the peers of the configuration.
+    /// Where files can be had: the other members that the log names, or named in a former life, and the peers of the configuration.
     fn others(&self, config: &NodeConfig) -> Vec<(u64, Address)> {
         let known = self.node.as_ref().map(|node| &node.others);
         let known = known.map(|others| others.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all = known.map_or_else(Vec::new, |others| others.clone());
+        if all.is_empty() {
+            all = members::noted(&config.data_dir);
+            all.retain(|(id, _)| *id != config.id);
+        }
         for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
             if all.iter().all(|(_, address)| *address != peer.address) {
                 all.push((peer.id, peer.address.clone()));

@@ -17,9 +17,10 @@ pub(super) struct Needed {
 }
 
 impl Needed {
-    /// The log, as far as it is here, begins in this edition.
-    pub(super) fn follow(&mut self, edition: Option<Digest>) {
-        self.begun.insert(0, edition);
+    /// A server can begin behind this entry, in this edition, and nowhere before.
+    pub(super) fn follow(&mut self, entry: u64, edition: Option<Digest>) {
+        self.begun = self.begun.split_off(&entry);
+        self.begun.entry(entry).or_insert(edition);
     }
 
     /// One begins with this entry.
@@ -96,14 +97,27 @@ mod tests {
     }
 
     #[test]
+    fn the_edition_in_which_a_log_begins_anew_is_needed() {
+        let mut needed = Needed::default();
+        needed.begins(50, Some(edition(2)));
+        // The log was replaced behind an image of the next one.
+        needed.has_image(200, edition(4));
+        needed.follow(200, Some(edition(4)));
+        for forgotten in [200, 250] {
+            assert!(needed.log_forgot(forgotten));
+            assert_eq!(needed.editions(), [edition(4)].into(), "{forgotten}");
+        }
+    }
+
+    #[test]
     fn editions_of_images_are_needed_as_long_as_the_log_reaches_back() {
         let mut needed = Needed::default();
-        needed.follow(Some(edition(1)));
+        needed.follow(20, Some(edition(1)));
         needed.has_image(20, edition(1));
         needed.has_image(40, edition(2));
         needed.begins(30, Some(edition(2)));
         assert_eq!(needed.editions(), [edition(1), edition(2)].into());
-        assert!(!needed.log_forgot(20));
+        assert!(needed.log_forgot(20));
         assert_eq!(needed.editions(), [edition(1), edition(2)].into());
         assert!(needed.log_forgot(40));
         assert_eq!(needed.editions(), [edition(2)].into());

@@ -11,8 +11,9 @@ use crate::error::NodeError;
 use serde::{Deserialize, Serialize};
 use skein_sandbox::{Program, Search, can_be_stacked};
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// One edition is made or got at a time; the next one waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -138,6 +139,7 @@ impl Base {
         if command == former && same && files.is_empty() {
             return Ok(None);
         }
+        pinner.index.made = Some(RandomState::new().hash_one(SystemTime::now()));
         let base = pinner.index.digest();
         self.objects.sync().map_err(failed(&self.dir))?;
         self.of_edition(base)?.set(pinner.index).map_err(failed(&self.dir))?;

@@ -118,6 +118,8 @@ pub struct Objects {
     ends: AtomicBool,
     /// The node is about to end: what comes from others, and reading again what is here, is given up. Small files are still pinned.
     leaves: AtomicBool,
+    /// Parts of contents that have come from other replicas.
+    came: AtomicU64,
 }
 
 /// A file that is being written, and stays while this is there; nobody else writes it.
@@ -184,6 +186,7 @@ impl Objects {
             bytes: Mutex::default(),
             ends: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
+            came: AtomicU64::new(0),
         }
     }
 
@@ -218,6 +221,16 @@ impl Objects {
     /// Contents that are named to this are not removed until it is dropped. Those of an index are safe if it was read under [`Self::keep_all`].
     pub(super) fn hold(self: &Arc<Self>) -> Hold {
         Hold { objects: self.clone(), number: self.next.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A part of contents has come from another replica.
+    pub(super) fn came(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many that were.
+    pub(super) fn parts_came(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
     }
 
     /// The node ends: reading and copying large contents is given up from now on.

@@ -19,16 +19,15 @@ use std::io;
 pub fn commands(config: &NodeConfig) -> Result<Option<Commands>, NodeError> {
     let key = key::configured(config)?;
     let mut newest: Option<Commands> = None;
-    for peer in config.peers.iter().filter(|peer| peer.id != config.id) {
-        let connected =
-            Wire::connect(BASE, &peer.address, key.as_ref(), ClusterId(config.cluster()));
+    for (peer, address) in Base::open(&config.data_dir)?.others(config) {
+        let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
         match connected.and_then(ask) {
             Ok(Some(told)) if newest.as_ref().is_none_or(|newest| newest.number < told.number) => {
                 newest = Some(told);
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::info!(event = "commands_not_told", peer = peer.id, %error);
+                tracing::info!(event = "commands_not_told", peer, %error);
             }
         }
     }

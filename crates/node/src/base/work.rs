@@ -1,7 +1,8 @@
 //! The thread that pins what was agreed on: the reactor hands it committed entries, and never waits for it. It also removes what no edition needs any more.
 //!
 //! It ends with the reactor, which waits until all is pinned that was committed, but for large files ([`super::slow`]): these are gone on with in the next life ([`super::late`]).
-//! A crash in between loses pins: the next life gets the same entries of the log again.
+//! A crash in between loses pins here: the next life takes them from the others ([`super::behind`]), as it does where a log was replaced behind another replica's image. They are not made
+//! again from the log: the host's files may be others by then.
 
 use super::index::Command as Wanted;
 use super::late::Late;
@@ -9,13 +10,13 @@ use super::needed::Needed;
 use super::pin::{Found as Large, Pinner, Why};
 use super::slow::Slow;
 use super::store::{Digest, Hold};
-use super::{Base, fetch};
+use super::{Base, behind, fetch};
 use crate::base::edition::{Command, Commands, Spec};
 use skein_log::LogEntry;
 use skein_model::entry::Upgrade;
 use skein_model::fact::{self, Fact};
 use skein_model::{EntryRef, Record, entry};
-use skein_replica::editions::Plan;
+use skein_replica::editions::{Edition, Plan};
 use skein_replica::server::ServerState;
 use skein_sandbox::Program;
 use std::collections::BTreeSet;
@@ -28,8 +29,16 @@ use std::time::Duration;
 /// What a program was found by, the program, and the server's working directory.
 pub type Found = (Wanted, Program, PathBuf);
 
-/// While others read or make what might be removed, the removal is tried again so often.
+/// What others are at, or have and do not give, is tried again so often.
 const AGAIN: Duration = Duration::from_secs(5);
+/// So many entries wait for the base of their edition.
+const UNPINNED_MAX: usize = 4096;
+
+/// The entries of a log that each life gets again: they say for which edition facts are, and when its log began.
+#[must_use]
+pub fn is_read_again(entry: &[u8]) -> bool {
+    entry::upgrades(entry) || entry::starts(entry)
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -59,8 +68,8 @@ enum Job {
     Read(Box<(Large, Hold)>),
     /// The node ends.
     End,
-    /// What follows is for servers of this edition.
-    Follow(String),
+    /// What follows this entry is for servers of this edition. True: entries before it went by here.
+    Follow(Box<Edition>, u64, bool),
     /// An edition begins: its number, and its entry.
     Edition(String, u64, u64),
 }
@@ -81,7 +90,8 @@ impl BaseWork {
         let own = base.clone();
         let run = move || Work::new(&own, slow).run(&jobs);
         let thread = Builder::new().name("skein-base".into()).spawn(run)?;
-        let work = Self { sender: Some(sender), thread: Some(thread), base, knows_begin: false };
+        let (sender, thread) = (Some(sender), Some(thread));
+        let work = Self { sender, thread, base, knows_begin: false };
         if let Some(found) = program {
             work.tell(Job::Program(Box::new(found)));
         }
@@ -125,9 +135,13 @@ impl BaseWork {
         }
     }
 
-    /// The log, as far as it is here, begins behind an image with this state: what its edition needs is got, also where no server runs yet.
-    pub fn begins_behind(&mut self, state: &ServerState) {
-        self.tell(Job::Follow(state.edition.about.clone()));
+    /// A server can begin behind an image with this state, and nowhere before: what its edition needs is got, also where no server runs yet. `anew`: the log was replaced by
+    /// what begins there.
+    pub fn begins_behind(&mut self, state: &ServerState, anew: bool) {
+        if anew {
+            self.base.is_behind(true);
+        }
+        self.tell(Job::Follow(Box::new(state.edition.clone()), state.index.0, anew));
         self.began(&state.start);
     }
 
@@ -179,6 +193,12 @@ struct Work<'a> {
     begun: Option<(i64, u32)>,
     /// That of the edition whose facts come; none while it cannot be had: nothing is pinned then.
     other: Option<Option<Base>>,
+    /// What that edition is.
+    about: String,
+    /// Its facts while it cannot be had.
+    unpinned: Vec<bytes::Bytes>,
+    /// Others may have pinned more.
+    is_behind: bool,
     /// Facts about large files, for that base.
     late: Option<Late>,
     /// Large files that were read, and what keeps their contents until they are pinned.
@@ -210,6 +230,9 @@ impl<'a> Work<'a> {
             beside,
             begun,
             other,
+            about: String::new(),
+            unpinned: Vec::new(),
+            is_behind: true,
             late,
             read,
             needed,
@@ -231,6 +254,7 @@ impl<'a> Work<'a> {
                     }
                     Job::Known => {
                         self.has_begun = true;
+                        self.catch_up();
                         self.pin_late();
                     }
                     Job::Forgot(entry) => {
@@ -248,17 +272,26 @@ impl<'a> Work<'a> {
                         self.named(&about, |needed, base| needed.is_asked(entry, base));
                         drop(edition(self.main, &about));
                     }
-                    Job::Follow(about) => {
-                        let base = Spec::decode(&about).ok().map(|spec| spec.base);
-                        self.needed.follow(base);
-                        self.follow(&about);
+                    Job::Follow(edition, entry, anew) => {
+                        let base = Spec::decode(&edition.about).ok().map(|spec| spec.base);
+                        self.needed.follow(entry, base);
+                        self.follow(&edition.about);
+                        if is_news(self.main, &edition) {
+                            note_commands(self.main, &edition);
+                        }
+                        if anew {
+                            behind::note(self.main);
+                        }
+                        self.is_behind = true;
+                        self.catch_up();
                     }
                     Job::Edition(about, number, since) => {
                         let base = Spec::decode(&about).ok().map(|spec| spec.base);
                         self.needed.begins(since, base);
                         self.named(&about, |_, _| {});
                         self.follow(&about);
-                        note_commands(self.main, &about, number, since);
+                        self.is_behind |= !self.has_begun;
+                        note_commands(self.main, &Edition { number, since, about });
                     }
                     job => next = self.pin_all(job, jobs),
                 }
@@ -270,13 +303,21 @@ impl<'a> Work<'a> {
     /// The next job; `None`: the node is gone.
     fn next(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         loop {
-            if !self.is_untidy {
+            let lacks = self.base().is_none();
+            if !self.is_untidy && !self.is_behind && !lacks {
                 return jobs.recv().ok();
             }
             match jobs.recv_timeout(AGAIN) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => self.tidy(),
+                Err(RecvTimeoutError::Timeout) => {
+                    if lacks {
+                        let about = self.about.clone();
+                        self.follow(&about);
+                    }
+                    self.catch_up();
+                    self.tidy();
+                }
             }
         }
     }
@@ -315,10 +356,31 @@ impl<'a> Work<'a> {
 
     /// What follows is for the base of this edition.
     fn follow(&mut self, about: &str) {
+        if about != self.about {
+            self.unpinned.clear();
+        }
+        about.clone_into(&mut self.about);
         self.other = edition(self.main, about);
         self.late = self.base().map(|base| Late::read(&base.dir, &base.name));
+        if self.late.is_some() {
+            let unpinned = std::mem::take(&mut self.unpinned);
+            self.pin(|pinner, late, beside| {
+                unpinned.iter().for_each(|entry| pin_entry(pinner, entry, late, beside));
+            });
+        }
         if self.has_begun {
             self.pin_late();
+        }
+    }
+
+    /// Pins what others have pinned while entries went by here.
+    fn catch_up(&mut self) {
+        let is_due = self.is_behind && self.has_begun;
+        let Some(base) = self.base().filter(|_| is_due) else { return };
+        let edition = Spec::decode(&self.about).ok().map(|spec| spec.base);
+        if behind::catch_up(base, edition) {
+            self.is_behind = false;
+            behind::over(self.main);
         }
     }
 
@@ -343,6 +405,16 @@ impl<'a> Work<'a> {
 
     /// Pins what comes for one base; answers the job that is none of its.
     fn pin_all(&mut self, first: Job, jobs: &Receiver<Job>) -> Option<Job> {
+        if self.base().is_none() {
+            match first {
+                Job::Begun(s, ns) => self.begun = Some((s, ns)),
+                Job::Facts(entry) if self.unpinned.len() < UNPINNED_MAX => {
+                    self.unpinned.push(entry)
+                }
+                _ => {}
+            }
+            return None;
+        }
         let mut begun = self.begun;
         let mut rest = None;
         self.pin(|pinner, late, beside| {
@@ -430,11 +502,22 @@ fn edition(main: &Base, about: &str) -> Option<Option<Base>> {
     Some(found.ok())
 }
 
+/// Whether an image's edition began later than the last one that was noted: the log was replaced meanwhile.
+fn is_news(main: &Base, edition: &Edition) -> bool {
+    let known = main.node().map(|config| Commands::read(&config.data_dir));
+    match known {
+        None | Some(Err(_)) => false,
+        Some(Ok(None)) => !edition.is_first(),
+        Some(Ok(Some(known))) => known.since < edition.since,
+    }
+}
+
 /// For the next start, whose configuration may name either command.
-fn note_commands(main: &Base, about: &str, number: u64, since: u64) {
+fn note_commands(main: &Base, edition: &Edition) {
     let Some(config) = main.node() else { return };
+    let &Edition { number, since, ref about } = edition;
     let first = Command::of(&config.server);
-    let current = match about {
+    let current = match about.as_str() {
         "" => Ok((first.clone(), None)),
         about => Spec::decode(about).map(|spec| (spec.command, Some(spec.base))),
     };
@@ -513,6 +596,48 @@ mod tests {
         fs::remove_dir_all(&index).unwrap();
         work.pin_late();
         assert!(base.index().files.contains_key(&file));
+    }
+
+    /// An entry of facts: this file is there.
+    fn facts(path: &Path) -> bytes::Bytes {
+        let fact = Fact::new(What::There, path.as_os_str().as_encoded_bytes());
+        let fact = Fact { kind: libc::DT_REG, ..fact };
+        let mut bytes = vec![0; fact.bytes()];
+        fact.encode(&mut bytes).unwrap();
+        entry_of(Record::Files { ask: 1, facts: &bytes })
+    }
+
+    fn entry_of(record: Record<'_>) -> bytes::Bytes {
+        let mut entry = skein_model::EntryBuilder::new(Vec::new());
+        entry.push(record);
+        entry.finish(skein_model::WallNs(1), skein_model::Term(1)).into()
+    }
+
+    #[test]
+    fn facts_wait_for_the_base_of_their_edition() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let base = Arc::new(Base::open(&dir.join("data")).unwrap());
+        base.objects().make_dir().unwrap();
+        let file = dir.join("file");
+        fs::write(&file, "here").unwrap();
+        let digest = Digest([7; 32]);
+        let command =
+            Command { program: "x".into(), args: Vec::new(), env: Vec::new(), cwd: "/".into() };
+        let about = Spec { command, program_hash: String::new(), base: digest }.encode();
+        let mut work = work(&base);
+        // No other replica has it yet.
+        work.follow(&about);
+        assert!(work.base().is_none());
+        let (_sender, jobs) = channel();
+        assert!(work.pin_all(Job::Facts(facts(&file)), &jobs).is_none());
+        // It has come.
+        let edition = base.of_edition(digest).unwrap();
+        edition.set(index::of_a_program()).unwrap();
+        let about = work.about.clone();
+        work.follow(&about);
+        assert!(work.base().unwrap().index().files.contains_key(&file));
+        assert!(base.of_edition(digest).unwrap().index().files.contains_key(&file));
     }
 
     #[test]

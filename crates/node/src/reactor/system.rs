@@ -392,7 +392,7 @@ impl Images for System {
         let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
         if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
             all.iter().for_each(|image| base.hold(&image.state.edition.about, image.index().0));
-            base.begins_behind(&image.state);
+            base.begins_behind(&image.state, false);
         }
         all
     }
@@ -400,7 +400,13 @@ impl Images for System {
     fn begins_behind(&mut self, image: &Image) {
         if let Some(base) = &mut self.base {
             base.hold(&image.state.edition.about, image.index().0);
-            base.begins_behind(&image.state);
+            base.begins_behind(&image.state, true);
+        }
+    }
+
+    fn image_counts(&mut self, image: &Image) {
+        if let Some(base) = &mut self.base {
+            base.hold(&image.state.edition.about, image.index().0);
         }
     }
 

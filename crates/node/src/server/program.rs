@@ -63,12 +63,13 @@ impl ProgramLauncher {
             Base::forget(&config.data_dir)?;
         }
         let mut commands = Commands::read(&config.data_dir)?;
-        // One that comes without a past knows what the others do.
-        if commands.is_none() && begin::asked(&config.data_dir)?.is_some_and(|life| life > 0) {
-            commands = told::commands(config)?;
-            if let Some(commands) = &commands {
-                commands.write(&config.data_dir)?;
-            }
+        // One that comes without a past, or has given it up, knows what the others do.
+        if begin::asked(&config.data_dir)?.is_some_and(|life| life > 0)
+            && let Some(told) = told::commands(config)?
+            && commands.as_ref().is_none_or(|known| known.since < told.since)
+        {
+            told.write(&config.data_dir)?;
+            commands = Some(told);
         }
         let founded = match commands {
             Some(commands) => commands.founded(config)?,
@@ -159,6 +160,7 @@ impl Launcher for EditionLauncher {
     ) -> Result<Box<dyn Running>, NodeError> {
         let spec = Spec::decode(&self.about)?;
         self.main.launches(spec.base);
+        self.main.wait_until_caught_up();
         let base = fetch::edition(&self.main, spec.base)?;
         let mut config = self.config.clone();
         spec.command.give(&mut config.server);
@@ -209,6 +211,7 @@ impl Launcher for ProgramLauncher {
         wake: BorrowedFd<'_>,
         restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
+        self.base.wait_until_caught_up();
         let printed = arena
             .try_clone_to_owned()
             .and_then(|arena| Printed::new(&self.output, arena.into(), self.logs))

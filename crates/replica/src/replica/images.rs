@@ -587,6 +587,7 @@ impl<E: Environment> Replica<E> {
 
     fn image_confirmed(&mut self, image: Image) {
         let index = image.index();
+        self.env.image_counts(&image);
         // A log that continues behind it may have no entry yet.
         self.pulse.observe(image.state.wall, &self.env);
         self.images.unusable.replaced(index);
