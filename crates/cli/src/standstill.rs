@@ -25,6 +25,11 @@ pub type Answer<T> = Result<T, String>;
 ///
 /// Those of other hosts are among them: a node of this host that answers knows the members.
 pub fn with_servers(here: &[NodeFiles]) -> Vec<Asked> {
+    by_servers(here).0
+}
+
+/// The same, and the others that vote.
+pub fn by_servers(here: &[NodeFiles]) -> (Vec<Asked>, Vec<Asked>) {
     let mut nodes: Vec<Asked> = here.iter().map(Asked::here).collect();
     let told = ask_all(&nodes, |node| node.status(LIMIT_TO_HOLD));
     let elsewhere = elsewhere(here, &told).into_iter();
@@ -35,12 +40,13 @@ pub fn with_servers(here: &[NodeFiles]) -> Vec<Asked> {
         let state = told.as_ref().map(|status| status.replica.state);
         matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
     };
-    let all = nodes.into_iter().zip(told).filter(|(_, told)| !has_none(told));
-    let with = |(mut node, told): (Asked, Answer<NodeStatus>)| {
+    let all = nodes.into_iter().zip(told);
+    let (others, with): (Vec<_>, Vec<_>) = all.partition(|(_, told)| has_none(told));
+    let looked = |(mut node, told): (Asked, Answer<NodeStatus>)| {
         node.has_trees = told.is_ok_and(|status| status.has_trees);
         node
     };
-    all.map(with).collect()
+    (with.into_iter().map(looked).collect(), others.into_iter().map(|(node, _)| node).collect())
 }
 
 /// The members on other hosts, and their nodes, if a node of this host has `told` of them.

@@ -8,13 +8,15 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::cluster::{Cluster, free_port};
+use common::cluster::{Cluster, free_port, wait_for_or};
 use common::http::Http;
 use common::own::{self, Lines};
 use common::planted::{Planted, found, found_in_arena, mapped, variable, verify};
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, web};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 /// Finds a difference and repairs it; answers the report, which says what was done.
@@ -110,6 +112,47 @@ fn bytes_in_a_heap_are_repaired_while_clients_go_on() {
         assert_eq!(client.get("marker").unwrap().unwrap(), value.as_bytes());
     }
     real.end();
+}
+
+/// A passive replica has images of the others'. What differed may be in them: they go when there is a later one, also when its node was killed since.
+#[test]
+fn a_passive_replica_does_not_keep_images_of_what_differed() {
+    let options = ["--replica-kind", "3=passive", "--set", "checkpoint.log_entries=200"];
+    let real = Real::redis(&options, &["--save", ""]);
+    let mut client = Redis::connect(real.port(), ANSWER).unwrap();
+    let value = "a value that no other place has ".repeat(40);
+    client.set("marker", &value).unwrap();
+    let mut written = 0;
+    let mut has = |what: &str, is: &dyn Fn(u64) -> bool| {
+        let there = || {
+            written += 1;
+            // Connections end where leadership moves.
+            if client.set(&format!("key-{written}"), "value").is_err() {
+                client = Redis::connect(real.port(), ANSWER).ok()?;
+            }
+            let images = real.images(3).filter(|_| written % 50 == 0)?;
+            let all: Vec<u64> = images.iter().filter_map(|image| image["index"].as_u64()).collect();
+            (!all.is_empty() && all.iter().all(|index| is(*index))).then_some(all)
+        };
+        wait_for_or(what, || real.cluster.evidence(), there)
+    };
+    let former = has("the passive replica to have an image", &|_| true);
+    let status = real.cluster.wait_status(0);
+    let other = (1..=2).find(|id| *id != Cluster::leader(&status).0).unwrap();
+    let server = pid(&status, other, "server_pid");
+    let at = found(server, value.as_bytes())[0] + 100;
+    let planted = Planted::at(server, at);
+    let (report, _) = repair(&real.cluster, other);
+    planted.was_repaired();
+    let index = report["replicas"][0]["index"].as_u64().unwrap();
+    assert!(former.iter().all(|image| *image <= index), "{report:#}");
+    let noted = real.cluster.place.path("data/node-3/images/doubted");
+    let noted = || fs::read_to_string(&noted).ok().filter(|text| *text == format!("{index}\n"));
+    wait_for_or("it to note that", || real.cluster.evidence(), noted);
+    let node = i32::try_from(pid(&status, 3, "node_pid")).unwrap();
+    kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
+    has("all of its images to be later ones", &|image| image >= index);
+    real.stop();
 }
 
 #[test]

@@ -334,6 +334,12 @@ pub trait Images {
     /// Bytes of a file from another replica, from a position on; none: it begins, or continues where an earlier try ended. [`ImageNews::Received`], and at the
     /// end of the file [`ImageNews::Kept`]; or [`ImageNews::NotReceived`].
     fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>);
+    /// Images of earlier entries may have what differed between servers: that is known at the next start, too, as [`Self::doubted`].
+    fn doubt_images(&mut self, _before: LogIndex) {}
+    /// What was said of that last, in this life or another.
+    fn doubted(&mut self) -> LogIndex {
+        LogIndex(0)
+    }
     /// The log begins behind this image, which came from another replica: a server that continues from it needs the files of its edition.
     fn begins_behind(&mut self, _image: &Image) {}
     /// An image counts from now on: a server may continue from it.

@@ -64,7 +64,7 @@ struct Outcome {
 pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
-    let nodes = standstill::with_servers(&state.nodes);
+    let (nodes, others) = standstill::by_servers(&state.nodes);
     if nodes.len() < 2 {
         let why = "fewer than two of its replicas have a server: there is nothing to compare with";
         let what = format!("cluster {}", state.name);
@@ -72,6 +72,11 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
         return Err(Failure::new(what, why, hint).with_code(EXIT_USAGE));
     }
     let mut outcome = at_a_standstill(&nodes, args.repair);
+    if let Some(Ok(first)) = outcome.answers.first().filter(|_| !outcome.repairs.is_empty()) {
+        // Their images are those of the others. One that does not hear it learns nothing of it.
+        let repaired = format!("/repaired/{}", first.index);
+        standstill::ask_all(&others, |node| node.post(&repaired, LIMIT));
+    }
     if rebuild(&nodes, &outcome.repairs) {
         // Nothing is repaired twice: a server that differs when it was rebuilt would again.
         outcome.verdict = match at_a_standstill(&nodes, false).verdict {

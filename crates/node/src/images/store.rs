@@ -6,6 +6,7 @@
 //! image-INDEX.part             being written; one that a crash left is removed at the next start
 //! image-INDEX-DIGEST.incoming  being received; the next try continues behind it ([`super::incoming`]); removed when there is a later image
 //! image-INDEX.damaged          set aside for an operator
+//! doubted                      the entry before which images may have what differed between servers: they go when there is a later one
 //! pack-DIGEST                  pages of images, which name it ([`skein_image::pack`]); those that no image names are removed ([`super::packs`])
 //! pack-DIGEST.incoming         being received, with the image that names it
 //! pack-DIGEST.part             about to be removed
@@ -34,6 +35,7 @@ pub(super) const NAME: &str = "image-";
 pub(super) const PART: &str = "part";
 pub(super) const UNCONFIRMED: &str = "unconfirmed";
 pub(super) const DAMAGED: &str = "damaged";
+const DOUBTED: &str = "doubted";
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -119,6 +121,10 @@ impl Store {
         for index in self.indices()? {
             self.remove(index)?;
         }
+        let doubted = self.dir.join(DOUBTED);
+        if doubted.exists() {
+            durable::remove(&doubted).map_err(ImageError::io(&doubted))?;
+        }
         Ok(())
     }
 
@@ -160,6 +166,23 @@ impl Store {
         self.sync()?;
         self.forget_incoming(index);
         Ok(())
+    }
+
+    /// Images of entries before this one may have what differed between servers.
+    ///
+    /// # Errors
+    /// That cannot be written.
+    pub fn doubt(&self, before: LogIndex) -> Result<(), ImageError> {
+        self.make_dir()?;
+        let path = self.dir.join(DOUBTED);
+        durable::write(&path, &format!("{before}\n")).map_err(ImageError::io(&path))
+    }
+
+    /// The entry of that which was written last.
+    #[must_use]
+    pub fn doubted(&self) -> LogIndex {
+        let text = fs::read_to_string(self.dir.join(DOUBTED)).unwrap_or_default();
+        LogIndex(text.trim().parse().unwrap_or(0))
     }
 
     /// Makes the names in the directory durable.

@@ -52,6 +52,7 @@ fn start(take: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 enum Job {
     Confirm(LogIndex),
+    Doubt(LogIndex),
     Check(LogIndex),
     Remove(Removal, bool),
     Read(ReplicaId, LogIndex, u64),
@@ -161,6 +162,10 @@ impl ImageWork {
         self.work(Job::Confirm(index));
     }
 
+    pub(super) fn doubt(&mut self, before: LogIndex) {
+        self.work(Job::Doubt(before));
+    }
+
     pub(super) fn check(&mut self, index: LogIndex) {
         self.work(Job::Check(index));
     }
@@ -201,7 +206,7 @@ impl Job {
     /// What the replica waits for does not come.
     fn failed(self, mailbox: &Mailbox, why: &str) {
         match self {
-            Self::Check(_) | Self::Remove(..) => {}
+            Self::Check(_) | Self::Remove(..) | Self::Doubt(_) => {}
             Self::Confirm(index) => {
                 tell(mailbox, ImageNews::NotNamed(index, why.to_owned().into()));
             }
@@ -239,6 +244,11 @@ impl Worker {
                         Err(error) => ImageNews::NotNamed(index, trouble(&error)),
                     };
                     tell(&self.mailbox, news);
+                }
+                Job::Doubt(before) => {
+                    if let Err(error) = self.store.doubt(before) {
+                        tracing::warn!(event = "doubt_not_noted", %error);
+                    }
                 }
                 Job::Check(index) => self.check(index),
                 Job::Remove(removal, damaged) => self.remove(removal.index, damaged),

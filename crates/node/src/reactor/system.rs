@@ -404,6 +404,16 @@ impl Images for System {
         }
     }
 
+    fn doubt_images(&mut self, before: LogIndex) {
+        if let Some(images) = &mut self.images {
+            images.doubt(before);
+        }
+    }
+
+    fn doubted(&mut self) -> LogIndex {
+        self.images.as_ref().map_or(LogIndex(0), |images| images.store().doubted())
+    }
+
     fn image_counts(&mut self, image: &Image) {
         if let Some(base) = &mut self.base {
             base.hold(&image.state.edition.about, image.index().0);

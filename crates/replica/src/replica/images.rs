@@ -103,7 +103,12 @@ pub(super) struct Images {
 }
 
 impl Images {
-    pub(super) fn new(config: &crate::config::CheckpointConfig, mut kept: Vec<Image>) -> Self {
+    /// `doubted`: what a former life knew of that.
+    pub(super) fn new(
+        config: &crate::config::CheckpointConfig,
+        mut kept: Vec<Image>,
+        doubted: LogIndex,
+    ) -> Self {
         kept.sort_by_key(Image::index);
         let newest = kept.last().map(Image::index).unwrap_or_default();
         let mut new = Self {
@@ -122,7 +127,7 @@ impl Images {
             others_have: BTreeMap::new(),
             need: None,
             need_told: Duration::ZERO,
-            doubted: LogIndex(0),
+            doubted,
             unusable: Unusable::default(),
             naming: None,
             asked: Vec::new(),
@@ -136,6 +141,9 @@ impl Images {
             sent: Sent::default(),
         };
         new.hurry_behind_files();
+        if !new.kept.is_empty() && newest < doubted {
+            new.schedule.hurry();
+        }
         new
     }
 
@@ -661,7 +669,10 @@ impl<E: Environment> Replica<E> {
 
     /// Images of entries before `index` may have what differed between servers: others are to be had soon.
     pub(super) fn renew_images(&mut self, index: LogIndex) {
-        self.images.doubted = self.images.doubted.max(index);
+        if index > self.images.doubted {
+            self.images.doubted = index;
+            self.env.doubt_images(index);
+        }
         if !self.images.kept.is_empty() {
             self.images.schedule.hurry();
             self.images.next = self.now;

@@ -290,7 +290,7 @@ impl<E: Environment> Replica<E> {
         let (first, last) = (consensus.first_index(), consensus.last_index());
         let mut upgrades = Upgrades::new(&kept, first);
         upgrades.read(&mut consensus, &mut env)?;
-        let images = images::Images::new(&config.checkpoint, kept);
+        let images = images::Images::new(&config.checkpoint, kept, env.doubted());
         let source = images.source(first, last, &upgrades.editions);
         // Virtual time continues from there even if no entry is left of the log.
         let imaged = match &source {
