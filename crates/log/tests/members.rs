@@ -275,6 +275,60 @@ fn a_learner_that_does_not_come_is_withdrawn_and_one_that_died_can_be() {
     assert_members(&mut cluster, &[1, 2, 3]);
 }
 
+/// Leadership goes to this replica.
+fn lead(cluster: &mut Cluster, id: u64) {
+    cluster.tick_until("it leads", |cluster| {
+        let leader = cluster.elect();
+        cluster.at(leader).consensus.transfer_leadership(ReplicaId(id));
+        leader == id
+    });
+}
+
+#[test]
+fn a_hello_of_one_that_was_withdrawn_counts_no_more_when_its_id_is_used_again() {
+    for (earlier, later) in [(1, 2), (2, 1)] {
+        let mut cluster = Cluster::new(3, Durability::Fsync);
+        let leader = cluster.elect();
+        let fourth = ReplicaId(cluster.join());
+        cluster.kill(4, false);
+        cluster.at(leader).consensus.change(&add(4), true, |_| true).unwrap();
+        cluster.at(leader).consensus.request_rejoin(fourth, earlier);
+        cluster.at(leader).consensus.change(&Change::Withdraw(fourth), true, |_| true).unwrap();
+        assert!(cluster.at(leader).consensus.all_keep_up(), "nobody is missed");
+        // Another leader takes it in, with a log that was begun anew.
+        lead(&mut cluster, leader % 3 + 1);
+        cluster.at(4).incarnation = later;
+        cluster.restart(4);
+        carry_out(&mut cluster, &add(4));
+        lead(&mut cluster, leader);
+        cluster.join();
+        carry_out(&mut cluster, &add(5));
+        (0..20).for_each(|_| cluster.tick());
+        assert_members(&mut cluster, &[1, 2, 3, 4, 5]);
+        let of_fourth = cluster.at(leader).consensus.status().peers;
+        let of_fourth: Vec<_> = of_fourth.iter().filter(|peer| peer.id == fourth).collect();
+        assert!(matches!(of_fourth[..], [peer] if peer.incarnation == later), "{of_fourth:?}");
+    }
+}
+
+#[test]
+fn a_hello_counts_no_more_when_its_replica_is_a_learner_or_is_gone() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let lost = leader % 3 + 1;
+    cluster.kill(lost, true);
+    (1..=3).for_each(|id| cluster.at(id).consensus.request_rejoin(ReplicaId(lost), 1));
+    let is_learner = |c: &mut Cluster| c.at(leader).consensus.members().iter().any(|m| m.learns);
+    cluster.tick_until("a learner", is_learner);
+    carry_out(&mut cluster, &remove(lost));
+    assert!(cluster.at(leader).consensus.all_keep_up(), "nobody is missed");
+    // And is taken in again.
+    cluster.replace_disk(lost);
+    cluster.restart(lost);
+    carry_out(&mut cluster, &add(lost));
+    assert_members(&mut cluster, &[1, 2, 3]);
+}
+
 #[test]
 fn one_that_is_removed_knows_it_if_it_hears_of_it() {
     for hears in [true, false] {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     base::Members,
     places::{Context, Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, is_address},
-    types::{Durability, LogEntry, Role, majority, member_id, replica_of},
+    types::{Durability, LogEntry, Role, incarnation_of, majority, member_id, replica_of},
 };
 use protobuf::Message as _;
 use raft::{
@@ -325,6 +325,7 @@ impl Consensus {
             }
             let candidate = self.candidate.take_if(|candidate| candidate.replica == id);
             self.version += u64::from(candidate.is_some());
+            self.forget_hellos();
             return match candidate.is_some() || !first {
                 true => Ok(Progress::Done),
                 false => Err(ChangeError::Unknown(id)),
@@ -371,7 +372,20 @@ impl Consensus {
         if candidate.left == 0 || !leads {
             self.candidate = None;
             self.version += 1;
+            self.forget_hellos();
         }
+    }
+
+    /// A hello counts until the incarnation that said it is a member, with or without a vote, or a later one is; or until nobody wants the replica any more. In
+    /// another life it may come back with any incarnation.
+    pub(super) fn forget_hellos(&mut self) {
+        let Self { wanted, members, candidate, .. } = self;
+        wanted.retain(|id, incarnation| {
+            let mut known = all(members).filter(|member| replica_of(*member) == *id).peekable();
+            let is_candidate = candidate.as_ref().is_some_and(|c| c.replica == *id);
+            (is_candidate || known.peek().is_some())
+                && known.all(|member| incarnation_of(member) < *incarnation)
+        });
     }
 
     /// Proposes a change with the places of all members.

@@ -200,9 +200,7 @@ impl Consensus {
         let was_member = self.is_removed || has(&self.members, self.member);
         self.is_removed = was_member && !has(&members, self.member);
         self.candidate.take_if(|candidate| has_replica(&members, candidate.replica));
-        self.wanted.retain(|replica, incarnation| {
-            !members.voters.contains(&member_id(*replica, *incarnation))
-        });
         self.members = members;
+        self.forget_hellos();
     }
 }
