@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use skein_node::NodeStatus;
 use skein_node::status::ImagesListed;
-use skein_node::{NodeStatus, ReplicaState};
 use skein_replica::replica::Checkpointed;
 
 use crate::admin::{self, AdminError, Asked};
@@ -40,8 +40,7 @@ pub fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
     let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
     let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
         let own = &status.replica;
-        let has_none = matches!(own.state, ReplicaState::Passive | ReplicaState::Witness);
-        (has_none, own.role != "follower", own.lag_entries)
+        (own.has_no_server(), own.role != "follower", own.lag_entries)
     };
     let answers = nodes.iter().zip(told).filter_map(|(node, status)| Some((node, status?)));
     answers.min_by_key(rank).map(|(node, _)| *node)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::admin::{AdminError, Asked};
 use crate::instance::NodeFiles;
+use skein_node::NodeStatus;
 use skein_node::status::MemberReport;
-use skein_node::{NodeStatus, ReplicaState};
 
 /// The longest time of a node to answer that it holds its server.
 const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
@@ -37,8 +37,7 @@ pub fn by_servers(here: &[NodeFiles]) -> (Vec<Asked>, Vec<Asked>) {
     nodes.sort_by_key(|node| node.id);
     let told = ask_all(&nodes, |node| node.status(LIMIT_TO_HOLD));
     let has_none = |told: &Answer<NodeStatus>| {
-        let state = told.as_ref().map(|status| status.replica.state);
-        matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
+        told.as_ref().is_ok_and(|status| status.replica.has_no_server())
     };
     let all = nodes.into_iter().zip(told);
     let (others, with): (Vec<_>, Vec<_>) = all.partition(|(_, told)| has_none(told));

@@ -259,6 +259,20 @@ pub fn trapped_places(seen: impl IntoIterator<Item = Seen>) -> Vec<TrappedPlace>
     found
 }
 
+impl ReplicaStatus {
+    /// Whether it has no server because none belongs there: it is a witness, or passive and does not lead.
+    #[must_use]
+    pub fn has_no_server(&self) -> bool {
+        match self.state {
+            ReplicaState::Passive | ReplicaState::Witness => true,
+            ReplicaState::CatchingUp => {
+                self.kind != Kind::Active && self.role != "leader" && self.server_pid == 0
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The activity of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -266,7 +280,7 @@ pub enum ReplicaState {
     /// Its server is being started.
     #[default]
     Starting,
-    /// Its server executes entries that the others have executed already.
+    /// Its server executes entries that the others have executed already. Or it is passive or a witness, and has no vote yet, or no image with which a server could begin.
     CatchingUp,
     /// In step.
     Running,
@@ -305,5 +319,26 @@ impl ReplicaState {
             Self::Down => "down",
             Self::Unreachable => "unreachable",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_filled_has_no_server_by_its_kind_only() {
+        let of = |kind, state, role: &str, server_pid| {
+            let role = role.into();
+            ReplicaStatus { kind, state, role, server_pid, ..ReplicaStatus::default() }
+        };
+        use ReplicaState::{CatchingUp, Passive, Witness};
+        assert!(of(Kind::Passive, Passive, "follower", 0).has_no_server());
+        assert!(of(Kind::Witness, Witness, "leader", 0).has_no_server());
+        assert!(of(Kind::Passive, CatchingUp, "learner", 0).has_no_server());
+        assert!(of(Kind::Witness, CatchingUp, "learner", 0).has_no_server());
+        assert!(!of(Kind::Active, CatchingUp, "learner", 0).has_no_server());
+        assert!(!of(Kind::Passive, CatchingUp, "leader", 0).has_no_server());
+        assert!(!of(Kind::Passive, CatchingUp, "follower", 7).has_no_server());
     }
 }

@@ -120,6 +120,9 @@ impl<E: Environment> Replica<E> {
         let first = || self.server().is_some_and(|server| server.generation == 1);
         match self.slot.state() {
             _ if self.slot.has_diverged() => ReplicaState::Diverged,
+            State::None(Vacancy::Rest) if self.lacks_its_part() => {
+                ReplicaState::CatchingUp
+            }
             State::None(Vacancy::Rest) if self.members.kind.can_serve() => ReplicaState::Passive,
             State::None(Vacancy::Rest) => ReplicaState::Witness,
             State::Starting if first() => ReplicaState::Starting,
@@ -127,5 +130,10 @@ impl<E: Environment> Replica<E> {
             State::Running if self.health.spin.lasts() => ReplicaState::Stuck,
             State::Running => ReplicaState::Running,
         }
+    }
+    /// Whether a replica without a server cannot do yet what it is there for: vote, or have a server when it is elected.
+    fn lacks_its_part(&self) -> bool {
+        self.consensus.role() == Role::Learner
+            || self.members.kind.can_serve() && self.begins_nowhere()
     }
 }

@@ -612,10 +612,7 @@ impl World {
             }
             Event::LookAtPeers(life) => self.look_at_peers(life),
             Event::Synced(life) => self.synced(life),
-            Event::Witness(life) => {
-                self.witness(life);
-                Ok(())
-            }
+            Event::Witness(life) => self.witness(life),
             Event::OldRead(life, wanted) => self.old_read(life, &wanted),
             Event::ArenaMade(life, sizes, generation) => self.arena_made(life, sizes, generation),
             Event::Launched(life, generation) => self.launched(life, generation),

@@ -6,10 +6,11 @@ use crate::machine::Process;
 use crate::options::{Break, Scenario};
 use oneshot::TryRecvError;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
-use skein_log::{Durability, OldEntries};
+use skein_log::{Durability, OldEntries, Role};
 use skein_model::{EntryRef, LogIndex};
 use skein_replica::ReplicaError;
 use skein_replica::replica::Inbox;
+use skein_replica::status::ReplicaState;
 
 /// The interval of the log's witness.
 const WITNESS_EVERY_US: u64 = 500_000;
@@ -314,6 +315,23 @@ impl World {
         Err(format!("replica {id} holds {held} bytes for its clients, and may hold {limit}"))
     }
 
+    /// A replica without a server counts as well only if it votes, and a passive one if a server could begin there.
+    fn check_state(&self, id: u64) -> Result<(), String> {
+        let process = self.machines[&id].process.as_ref().expect("it lives");
+        let consensus = process.replica.consensus();
+        let status = process.replica.snapshot().replica;
+        let first = consensus.first_index().0;
+        let could_begin = first == 1 || status.images.index + 1 >= first;
+        let lacks = match status.state {
+            ReplicaState::Passive if !could_begin => "nothing to begin a server with",
+            ReplicaState::Passive | ReplicaState::Witness if consensus.role() == Role::Learner => {
+                "no vote"
+            }
+            _ => return Ok(()),
+        };
+        Err(format!("replica {id} is said to be well, and has {lacks}"))
+    }
+
     /// An operator is told that a signal was sent only when it surely was.
     fn hear_of_signals(&mut self) -> Result<(), String> {
         let mut told = Vec::new();
@@ -383,10 +401,11 @@ impl World {
         self.round(id)
     }
 
-    pub(super) fn witness(&mut self, life: Life) {
+    pub(super) fn witness(&mut self, life: Life) -> Result<(), String> {
         if !self.lives(life) {
-            return;
+            return Ok(());
         }
+        self.check_state(life.replica)?;
         self.schedule(WITNESS_EVERY_US, Event::Witness(life));
         let process = self.at(life.replica).process.as_mut().expect("it lives");
         if let Err(error) = process.witness() {
@@ -394,6 +413,7 @@ impl World {
             // As the log's thread would report it: it is a failure of the disk, and no other.
             let _ = self.node_failed(life.replica, &error);
         }
+        Ok(())
     }
 
     pub(super) fn old_read(&mut self, life: Life, wanted: &OldEntries) -> Result<(), String> {
