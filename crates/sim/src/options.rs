@@ -59,8 +59,19 @@ pub enum Scenario {
     /// From one entry on most servers answer otherwise than the log leads to, and all alike. When another one was found to differ from them, their nodes are started again: nothing is
     /// left of what made them differ.
     Refuted,
+    /// An active replica leads, others are passive or witnesses, and an operator asks for this.
+    Asks(Asks),
     /// All nodes are killed and started again, and have no images. The server of the first one that leads executes the log slowly, but while it follows.
     Behind,
+}
+
+/// A request of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// That the passive replica leads.
+    PassiveToLead,
+    /// That another passive one leads, when the active one is lost; but that is filled, as it has lost its disk.
+    ForgetfulToLead,
 }
 
 /// A timer of the server.
@@ -430,6 +441,17 @@ impl Plan {
                 // As users have it: images at short intervals cost syncs.
                 plan.checkpoint = CheckpointConfig::default();
                 plan.calm_us = 500_000;
+            }
+            Scenario::Asks(asks) => {
+                plan.kinds = vec![Kind::Active, Kind::Passive, Kind::Witness];
+                if asks == Asks::ForgetfulToLead {
+                    plan.kinds.extend([Kind::Passive, Kind::Witness]);
+                }
+                plan.replicas = plan.kinds.len() as u64;
+                plan.durability = Durability::Fsync;
+                plan.tuning.election_timeout_ms = 300;
+                (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
+                plan.calm_us = 3_000_000;
             }
             Scenario::Turns => {
                 plan.checkpoint = CheckpointConfig {

@@ -4,8 +4,8 @@
 //! What is asserted is simulated time, of a cluster whose messages take up to 40 ms and whose syncs up to 30 ms, with election timeouts of 150 or 300 ms and
 //! patience of an election timeout to a second. A server that does nothing is noticed when another one's has got further for that long.
 
-use skein_sim::options::{Brokenness, Scenario, Whose};
-use skein_sim::{Options, run};
+use skein_sim::options::{Asks, Brokenness, Scenario, Whose};
+use skein_sim::{Options, Report, run};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,6 +108,33 @@ fn a_leader_that_has_long_to_go_leaves_to_one_that_could_serve() {
             "seed {seed}: leadership goes to and fro: {} terms",
             report.terms
         );
+    }
+}
+
+fn asks(seed: u64, asks: Asks) -> Report {
+    let options = Options { scenario: Scenario::Asks(asks), ..Options::default() };
+    let report = run(seed, &options).unwrap_or_else(|failure| panic!("{asks:?}: {failure}"));
+    let silence_ms = report.silence_us / 1000;
+    let Report { terms, leader, changes, .. } = report;
+    println!(
+        "{asks:?}, seed {seed}: {silence_ms} ms without an answer, {terms} terms, {leader} leads, {changes} done"
+    );
+    report
+}
+
+#[test]
+fn a_passive_replica_is_not_made_to_lead_where_it_would_not_stay_so() {
+    for seed in 0..SEEDS {
+        let report = asks(seed, Asks::PassiveToLead);
+        assert_eq!((report.changes, report.leader), (0, 1), "seed {seed}: it is refused");
+    }
+}
+
+#[test]
+fn leadership_goes_to_one_that_lost_its_disk_when_it_has_its_vote_again() {
+    for seed in 0..SEEDS {
+        let report = asks(seed, Asks::ForgetfulToLead);
+        assert_eq!(report.changes, 1, "seed {seed}: it leads in the end");
     }
 }
 

@@ -196,9 +196,14 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Whether a replica has its vote, in its present incarnation.
-    fn votes(&self, peer: &PeerStatus) -> bool {
+    pub(super) fn votes(&self, peer: &PeerStatus) -> bool {
         let life = self.compare.lives.get(&peer.id);
         peer.voter && life.is_none_or(|life| *life == peer.incarnation)
+    }
+
+    /// The same of a replica, on a leader.
+    pub(super) fn has_its_vote(&self, id: ReplicaId) -> bool {
+        self.consensus.status().peers.iter().any(|peer| peer.id == id && self.votes(peer))
     }
 
     /// Tells all the clients' addresses of this leader.

@@ -142,7 +142,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// The reason why this replica should not lead, if there is one.
-    fn unfit(&self) -> Option<&'static str> {
+    pub(super) fn unfit(&self) -> Option<&'static str> {
         if !self.members.kind.can_serve() {
             return Some("it is a witness");
         }
@@ -171,7 +171,7 @@ impl<E: Environment> Replica<E> {
         let fit = status.peers.iter().filter(|peer| {
             let id = peer.id;
             id != self.own
-                && peer.voter
+                && self.votes(peer)
                 && self.members.kind_of(id).can_serve()
                 && self.health.neighbours.is_fit(id)
                 && may(id)

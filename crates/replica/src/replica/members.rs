@@ -345,6 +345,18 @@ impl<E: Environment> Replica<E> {
         answer(&change, result, |id| self.images.kib_of(id))
     }
 
+    fn is_passive(&self, id: ReplicaId) -> bool {
+        self.members.kind_of(id) == Kind::Passive
+    }
+
+    /// On a leader: the active replica that a passive one would leave leadership to.
+    fn gets_it_back(&self) -> Option<ReplicaId> {
+        let is_active = self.members.kind == Kind::Active;
+        let own = is_active && self.slot.is_in_step() && self.unfit().is_none();
+        let is_fit = |id: &ReplicaId| self.health.neighbours.is_fit(*id) && self.has_its_vote(*id);
+        own.then_some(self.own).or_else(|| self.others_with_servers().find(is_fit))
+    }
+
     fn transfer(&mut self, to: ReplicaId) -> Answer {
         let leads = self.consensus.leader() == Some(self.own);
         if !leads {
@@ -355,6 +367,9 @@ impl<E: Environment> Replica<E> {
             Answer::new(Step::Refused, format!("replica {to} is not a member with a vote"))
         } else if !self.members.kind_of(to).can_serve() {
             Answer::new(Step::Refused, is_witness(to))
+        } else if !self.has_its_vote(to) {
+            // The vote is that of the log that it has lost: leadership would go to nobody, and clients wait.
+            Answer::new(Step::Later, format!("replica {to} has no vote until its log is filled"))
         } else if !self.health.neighbours.is_fit(to) {
             Answer::new(Step::Refused, format!("replica {to} is not connected, or not fit to lead"))
         } else if self.serves()
@@ -363,6 +378,11 @@ impl<E: Environment> Replica<E> {
         {
             // It would leave leadership to another again.
             Answer::new(Step::Later, format!("replica {to}'s server still executes the log"))
+        } else if let Some(active) = self.gets_it_back().filter(|_| self.is_passive(to)) {
+            let why = format!(
+                "replica {to} is passive, and would leave leadership to replica {active} at once, which is active and in step"
+            );
+            Answer::new(Step::Refused, why)
         } else if self.hand_leadership_to(to) {
             Answer::new(Step::Goes, format!("leadership goes to replica {to}"))
         } else {

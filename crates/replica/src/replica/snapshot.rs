@@ -120,9 +120,7 @@ impl<E: Environment> Replica<E> {
         let first = || self.server().is_some_and(|server| server.generation == 1);
         match self.slot.state() {
             _ if self.slot.has_diverged() => ReplicaState::Diverged,
-            State::None(Vacancy::Rest) if self.lacks_its_part() => {
-                ReplicaState::CatchingUp
-            }
+            State::None(Vacancy::Rest) if self.lacks_its_part() => ReplicaState::CatchingUp,
             State::None(Vacancy::Rest) if self.members.kind.can_serve() => ReplicaState::Passive,
             State::None(Vacancy::Rest) => ReplicaState::Witness,
             State::Starting if first() => ReplicaState::Starting,

@@ -142,10 +142,11 @@ impl<E: Environment> Replica<E> {
         Some(self.oldest_waits_until(from, since))
     }
 
-    /// Hands leadership over: the other one must have all entries. False if this replica does not lead or `to` has no vote.
+    /// Hands leadership over: the other one must have all entries. False if this replica does not lead or `to` has no vote, in its present
+    /// incarnation: an earlier one hears nothing.
     pub(super) fn hand_leadership_to(&mut self, to: ReplicaId) -> bool {
         self.hurry();
         self.stirred = self.now;
-        self.consensus.transfer_leadership(to)
+        self.has_its_vote(to) && self.consensus.transfer_leadership(to)
     }
 }

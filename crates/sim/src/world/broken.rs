@@ -72,6 +72,10 @@ impl World {
                 self.broken = id;
                 self.break_for_good(id, how)
             }
+            Scenario::Asks(asks) => {
+                self.ask_for(asks, leader);
+                Ok(())
+            }
             Scenario::Damaged(damage) => {
                 let id = leader % self.plan.replicas + 1;
                 self.broken = id;

@@ -74,6 +74,11 @@ impl World {
     fn replace_log(&mut self, id: u64, error: &str) {
         self.trace(|| format!("{id}: is refused and rejoins: {error}"));
         self.refused = true;
+        self.begin_anew(id);
+    }
+
+    /// Its disk is another one now.
+    pub(super) fn begin_anew(&mut self, id: u64) {
         let machine = self.at(id);
         machine.rotten = false;
         machine.disk = SimDisk::new();

@@ -5,7 +5,9 @@
 
 use super::{Event, World};
 use crate::machine::{Machine, address};
+use crate::options::{Asks, Scenario};
 use oneshot::TryRecvError;
+use skein_log::PeerStatus;
 use skein_replica::config::Kind;
 use skein_replica::members::{Answer, Request, Step, Wanted};
 use skein_replica::replica::{Command, Inbox};
@@ -20,6 +22,9 @@ const MAX_MACHINES: u64 = 12;
 const AGAIN_US: u64 = 100_000;
 /// A replica that has not come in for so long is withdrawn.
 const PATIENCE_US: u64 = 6_000_000;
+
+/// The additional time of a sync of a disk that was replaced by a slow one.
+const SLOW_DISK_US: u64 = 100_000;
 
 /// What the operator is at.
 #[derive(Debug, Default)]
@@ -84,6 +89,34 @@ impl World {
             self.begin_one();
         }
         Ok(())
+    }
+
+    /// The one request of a scenario.
+    pub(super) fn ask_for(&mut self, asks: Asks, leader: u64) {
+        const ACTIVE: u64 = 1;
+        const PASSIVE: [u64; 2] = [2, 4];
+        let serves = self.machines[&leader].process.as_ref().is_some_and(|p| p.replica.serves());
+        match asks {
+            Asks::PassiveToLead if leader == ACTIVE => {
+                self.want(Wanted::Transfer { to: PASSIVE[0] });
+            }
+            Asks::ForgetfulToLead if PASSIVE.contains(&leader) && serves => {
+                let to = PASSIVE[usize::from(leader == PASSIVE[0])];
+                self.kill(to, true);
+                self.begin_anew(to);
+                // It is filled slowly.
+                self.at(to).slow_disk_us = SLOW_DISK_US;
+                self.want(Wanted::Transfer { to });
+            }
+            _ => {
+                if asks == Asks::ForgetfulToLead && leader == ACTIVE {
+                    self.at(leader).lost = true;
+                    self.kill(leader, true);
+                }
+                return self.schedule(10_000, Event::Break);
+            }
+        }
+        self.schedule(AGAIN_US, Event::Operator);
     }
 
     fn begin_one(&mut self) {
@@ -178,6 +211,11 @@ impl World {
         task.first &= !asked || answer.as_ref().is_some_and(|answer| answer.step == Step::Later);
         let late = now - task.since_us > PATIENCE_US;
         let wanted = task.wanted.clone();
+        if let (Wanted::Transfer { to }, Some(Step::Goes)) =
+            (&wanted, answer.as_ref().map(|a| a.step))
+        {
+            self.check_vote(*to)?;
+        }
         match answer.as_ref().map(|answer| answer.step) {
             Some(Step::Done) => return self.did(&wanted),
             Some(Step::Refused) => {
@@ -196,6 +234,23 @@ impl World {
             }
         }
         self.request()
+    }
+
+    /// Leadership goes to this replica.
+    ///
+    /// # Errors
+    /// It has lost its log, and with that its vote. Where it may have done so just after the answer nothing is said.
+    fn check_vote(&self, to: u64) -> Result<(), String> {
+        let asks = matches!(self.options.scenario, Scenario::Asks(_));
+        let Some(leader) = self.leader().filter(|_| asks) else { return Ok(()) };
+        let process = self.machines[&leader].process.as_ref().expect("it leads");
+        let votes = |peer: &PeerStatus| {
+            (peer.id.0, peer.incarnation) == (to, self.machines[&to].incarnation) && peer.voter
+        };
+        match process.replica.consensus().status().peers.iter().any(votes) {
+            true => Ok(()),
+            false => Err(format!("leadership goes to replica {to}, which has no vote")),
+        }
     }
 
     /// Asks any node that runs.
