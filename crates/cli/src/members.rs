@@ -132,12 +132,15 @@ enum End {
 struct Limit {
     limit: Duration,
     until: Instant,
-    has: Option<Has>,
-    /// Something came after the beginning.
-    moved: bool,
-    /// The most that it had of an image, and how often it has begun one anew, since the log came on.
+    /// The most that it had of the log. Two leaders in turn may say different things, of which one knows less.
+    entry: Option<u64>,
+    /// What it had last of an image,
+    had: u64,
+    /// the most that it had of one, and how often it has begun one anew, since the log came on.
     most: u64,
     anew: u32,
+    /// Something came after the beginning.
+    moved: bool,
 }
 
 /// A replica may begin so often with an image anew, as that is forgotten by now, or another replica leads: one whose disk is too small begins for ever.
@@ -145,18 +148,18 @@ const ANEW: u32 = 8;
 
 impl Limit {
     fn new(limit: Duration, now: Instant) -> Self {
-        Self { limit, until: now + limit, has: None, moved: false, most: 0, anew: 0 }
+        Self { limit, until: now + limit, entry: None, had: 0, moved: false, most: 0, anew: 0 }
     }
 
     /// A replica that is taken in has this by now; nothing is known of it in the answer of an earlier version, and before it is reached.
     fn hear(&mut self, has: Option<Has>, now: Instant) {
         let Some(has) = has else { return };
-        let before = self.has.replace(has);
-        let log = before.is_none_or(|before| has.entry > before.entry);
+        let log = self.entry.is_none_or(|entry| has.entry > entry);
         if log {
+            self.entry = Some(has.entry);
             (self.most, self.anew) = (0, 0);
         }
-        let had = before.map_or(0, |before| before.image_kib);
+        let had = std::mem::replace(&mut self.had, has.image_kib);
         self.anew += u32::from(has.image_kib < had);
         let image = has.image_kib > if self.anew > ANEW { self.most } else { had };
         self.most = self.most.max(has.image_kib);
@@ -308,6 +311,14 @@ mod tests {
         assert!(limit.over("x", at(250)).is_some());
         limit.hear(has(5, 9), at(260));
         assert_eq!(limit.over("x", at(270)), None);
+        // Nor is what two leaders say in turn, one of which has not reached it.
+        for s in (270..400).step_by(4) {
+            limit.hear(has(0, 0), at(s));
+            limit.hear(has(5, 0), at(s + 2));
+        }
+        assert!(limit.over("x", at(400)).is_some());
+        limit.hear(has(6, 0), at(400));
+        assert_eq!(limit.over("x", at(410)), None);
     }
 
     #[test]

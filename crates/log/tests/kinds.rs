@@ -17,6 +17,10 @@ fn witness_first(config: &mut Config) {
     of_kinds(config, &[Kind::Witness, Kind::Passive, Kind::Active]);
 }
 
+fn passive_first(config: &mut Config) {
+    of_kinds(config, &[Kind::Passive, Kind::Witness, Kind::Active]);
+}
+
 thread_local! {
     static DRAW: Cell<u64> = const { Cell::new(0) };
 }
@@ -101,4 +105,29 @@ fn members_that_could_not_serve_after_a_loss_are_refused() {
     assert_eq!(ask(&Change::Withdraw(ReplicaId(4))), Ok(Progress::Done));
     assert_eq!(ask(&replace(3, 5, None)), Ok(Progress::Unreached), "active, as the old one");
     assert_eq!(ask(&Change::Withdraw(ReplicaId(5))), Ok(Progress::Done));
+}
+
+#[test]
+fn a_leader_that_is_replaced_leaves_to_one_that_can_serve_or_whom_its_caller_names() {
+    let [one, two] = [ReplicaId(1), ReplicaId(2)];
+    for (kinds, named, next) in [
+        (witness_first as fn(&mut Config), None, two),
+        (passive_first, None, one),
+        (witness_first, Some(one), one),
+        (passive_first, Some(two), two),
+    ] {
+        let mut cluster = Cluster::with(3, Durability::Fsync, kinds);
+        assert_eq!(cluster.elect(), 3, "the active one");
+        cluster.propose(3, "a");
+        let new = ReplicaId(cluster.join());
+        let replace = Change::Replace(ReplicaId(3), new, address(new.0), None);
+        cluster.tick_until("another one leads", |cluster| {
+            let consensus = &mut cluster.at(3).consensus;
+            consensus.leave_to(named);
+            let asked = consensus.change(&replace, false, |_| true);
+            consensus.request_rejoin(new, 1);
+            asked.is_err_and(|error| matches!(error, ChangeError::NotLeader(Some(_))))
+        });
+        assert_eq!(cluster.at(3).consensus.leader(), Some(next), "named: {named:?}");
+    }
 }

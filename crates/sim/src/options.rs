@@ -72,6 +72,12 @@ pub enum Asks {
     PassiveToLead,
     /// That another passive one leads, when the active one is lost; but that is filled, as it has lost its disk.
     ForgetfulToLead,
+    /// That another active replica takes the leader's place.
+    LeaderReplaced,
+    /// The same, where only a witness leads meanwhile;
+    ReplacedByWitness,
+    /// or where nobody but the leader reaches that replica.
+    ReplacedOutOfReach,
 }
 
 /// A timer of the server.
@@ -444,8 +450,10 @@ impl Plan {
             }
             Scenario::Asks(asks) => {
                 plan.kinds = vec![Kind::Active, Kind::Passive, Kind::Witness];
-                if asks == Asks::ForgetfulToLead {
-                    plan.kinds.extend([Kind::Passive, Kind::Witness]);
+                match asks {
+                    Asks::ForgetfulToLead => plan.kinds.extend([Kind::Passive, Kind::Witness]),
+                    Asks::ReplacedByWitness => plan.kinds = vec![Kind::Active, Kind::Witness],
+                    _ => {}
                 }
                 plan.replicas = plan.kinds.len() as u64;
                 plan.durability = Durability::Fsync;

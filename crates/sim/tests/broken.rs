@@ -138,6 +138,28 @@ fn leadership_goes_to_one_that_lost_its_disk_when_it_has_its_vote_again() {
     }
 }
 
+/// The first leader, one that completes the change, and the new one; and one more where votes were split.
+#[test]
+fn leadership_does_not_go_to_and_fro_while_the_leader_is_replaced() {
+    for how in [Asks::LeaderReplaced, Asks::ReplacedByWitness] {
+        for seed in 0..SEEDS {
+            let report = asks(seed, how);
+            assert_eq!(report.changes, 1, "{how:?}, seed {seed}");
+            assert!(report.terms <= 4, "{how:?}, seed {seed}: {} terms", report.terms);
+        }
+    }
+}
+
+/// It is withdrawn in the end, and the one that was to go leads again.
+#[test]
+fn leadership_does_not_go_to_and_fro_while_nobody_reaches_who_replaces_the_leader() {
+    for seed in 0..SEEDS {
+        let report = asks(seed, Asks::ReplacedOutOfReach);
+        assert!(report.terms <= 4, "seed {seed}: {} terms", report.terms);
+        assert_eq!(report.leader, 1, "seed {seed}");
+    }
+}
+
 #[test]
 fn the_others_serve_on_whatever_one_does() {
     let kinds: Vec<(Brokenness, Whose)> =

@@ -446,12 +446,23 @@ impl Consensus {
         Context { founders: if founded { founders.collect() } else { Vec::new() }, places }
     }
 
+    /// The caller's choice of who leads when this leader is to go, by what it knows of servers and disks: it knows best.
+    pub const fn leave_to(&mut self, heir: Option<ReplicaId>) {
+        self.heir = heir;
+    }
+
+    /// To the caller's choice, else to one whose log is complete and that can serve.
     fn leave_to_another(&mut self) {
         let raft = &self.node.raft;
         let other = |(member, peer): &(&u64, &raft::Progress)| {
             **member != self.member && peer.recent_active && self.members.voters.contains(member)
         };
-        let best = raft.prs().iter().filter(other).max_by_key(|(_, peer)| peer.matched);
+        let worth = |(member, peer): &(&u64, &raft::Progress)| {
+            let id = replica_of(**member);
+            let complete = peer.matched >= raft.raft_log.committed;
+            (self.heir == Some(id), complete, self.kind_of(id).can_serve(), peer.matched)
+        };
+        let best = raft.prs().iter().filter(other).max_by_key(worth);
         if let Some(best) = best.map(|(member, _)| *member) {
             self.node.transfer_leader(best);
         }

@@ -159,6 +159,8 @@ pub struct Consensus {
     levels: BTreeMap<ReplicaId, Level>,
     /// On a leader: a replica that is to be taken in, and is not a member yet.
     candidate: Option<Candidate>,
+    /// On a leader: who is to lead when it goes, if the caller has said so.
+    heir: Option<ReplicaId>,
     /// Grows with each change of members, places, the needed level and the candidate.
     version: u64,
     /// This replica's kind, as a leader says while the log here does not.
@@ -243,6 +245,7 @@ impl Consensus {
             levels_ahead: Vec::new(),
             levels: BTreeMap::new(),
             candidate: None,
+            heir: None,
             version: 0,
             told_kind: None,
             changed: false,

@@ -8,7 +8,7 @@ use crate::health::progress::Progress;
 use crate::health::spin::Spin;
 use crate::health::{Fault, PULSE_EVERY, PULSE_UNCHANGED_EVERY};
 use skein_log::frame::KIND_APP;
-use skein_log::{Level, PeerStatus};
+use skein_log::{Kind, Level, PeerStatus};
 use skein_model::{LogIndex, ReplicaId};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -185,6 +185,13 @@ impl<E: Environment> Replica<E> {
         fit.max_by_key(worth).map(|peer| peer.id)
     }
 
+    /// To be called when members or fitness change: whom consensus makes lead when this leader must go, as another one takes its place.
+    pub(super) fn choose_successor(&mut self) {
+        let goes = self.lead.is_some() && self.members.is_replaced(self.own);
+        let heir = goes.then(|| self.heir_of(|id| !self.members.is_replaced(id))).flatten();
+        self.consensus.leave_to(heir);
+    }
+
     /// Any connected replica that could lead, fit or not.
     pub(super) fn any_heir(&self) -> Option<ReplicaId> {
         self.env.connected().find(|id| self.members.that_can_serve().any(|other| other == *id))
@@ -218,6 +225,7 @@ impl<E: Environment> Replica<E> {
         {
             self.hand_over_for(why);
         }
+        self.choose_successor();
         self.hand_to_an_active();
         self.leave_to_one_that_could_serve();
         self.log_faults();
@@ -268,7 +276,11 @@ impl<E: Environment> Replica<E> {
         if self.is_handing_over() {
             return;
         }
-        if let Some(to) = self.heir() {
+        let to = match self.members.kind {
+            Kind::Witness => self.heir_of_witness(),
+            _ => self.heir(),
+        };
+        if let Some(to) = to {
             self.health.handed_over = Some(self.now);
             tracing::warn!(event = "handing_over", to = to.0, why);
             self.hand_leadership_to(to);

@@ -131,11 +131,19 @@ impl<E: Environment> Replica<E> {
         }
         let close = |id| self.pulse.is_close(id, CLOSE, self.now);
         let is_active = |id| self.members.kind_of(id) == Kind::Active;
-        if let Some(to) = self.heir().filter(|to| is_active(*to) && close(*to)) {
+        let heir = self.heir_of(|id| !self.members.is_replaced(id));
+        if let Some(to) = heir.filter(|to| is_active(*to) && close(*to)) {
             self.health.handed_over = Some(self.now);
             tracing::info!(event = "handing_over", to = to.0, why = "an active replica is in step");
             self.hand_leadership_to(to);
         }
+    }
+
+    /// Whom a witness leaves leadership to. One that is replaced would give it back, as this one completes the change; but if that lasts, clients count more.
+    pub(super) fn heir_of_witness(&self) -> Option<ReplicaId> {
+        let since = self.health.led_since.unwrap_or(self.now);
+        let lasts = self.now.saturating_sub(since) >= WAITS;
+        self.heir_of(|id| !self.members.is_replaced(id)).or_else(|| self.heir().filter(|_| lasts))
     }
 
     /// The fault of a witness that leads, as nobody else can.

@@ -40,6 +40,8 @@ pub(super) struct Members {
     pub kind: Kind,
     /// What those do that are not active.
     kinds: BTreeMap<ReplicaId, Kind>,
+    /// Those that others are to take the place of: whoever leads then leads on until that is done, as one of these only hands leadership on again.
+    replaced: BTreeSet<ReplicaId>,
     /// How many of the others with a vote are connected.
     pub connected: usize,
     /// Nobody else takes part.
@@ -70,6 +72,11 @@ impl Members {
     /// What a member does.
     pub fn kind_of(&self, id: ReplicaId) -> Kind {
         self.kinds.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Whether another replica is being taken in to replace it.
+    pub fn is_replaced(&self, id: ReplicaId) -> bool {
+        self.replaced.contains(&id)
     }
 
     /// Those with a vote that can have a server,
@@ -118,6 +125,9 @@ impl<E: Environment> Replica<E> {
         let all = self.members.voters.iter().copied().chain(known.iter().map(|member| member.id));
         let kinds = all.map(|id| (id, self.consensus.kind_of(id)));
         self.members.kinds = kinds.filter(|(_, kind)| *kind != Kind::Active).collect();
+        let learners = known.iter().filter(|member| member.learns);
+        self.members.replaced = learners.filter_map(|member| member.place.replaces).collect();
+        self.choose_successor();
         self.pulse.count(self.replicas, self.servers_if_it_led());
         let was_alone = std::mem::replace(&mut self.members.alone, self.consensus.is_alone());
         self.follow_peers(&known);
@@ -353,7 +363,12 @@ impl<E: Environment> Replica<E> {
     fn gets_it_back(&self) -> Option<ReplicaId> {
         let is_active = self.members.kind == Kind::Active;
         let own = is_active && self.slot.is_in_step() && self.unfit().is_none();
-        let is_fit = |id: &ReplicaId| self.health.neighbours.is_fit(*id) && self.has_its_vote(*id);
+        let own = own && !self.members.is_replaced(self.own);
+        let is_fit = |id: &ReplicaId| {
+            self.health.neighbours.is_fit(*id)
+                && self.has_its_vote(*id)
+                && !self.members.is_replaced(*id)
+        };
         own.then_some(self.own).or_else(|| self.others_with_servers().find(is_fit))
     }
 

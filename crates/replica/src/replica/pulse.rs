@@ -298,7 +298,10 @@ impl<E: Environment> Replica<E> {
             return;
         }
         let could_serve = |id| {
-            is_active(id) && !self.has_ended(id) && self.pulse.has_executed(id, start, self.handed)
+            is_active(id)
+                && !self.has_ended(id)
+                && !self.members.is_replaced(id)
+                && self.pulse.has_executed(id, start, self.handed)
         };
         let Some(to) = self.heir_of(could_serve) else { return };
         self.health.handed_over = Some(self.now);

@@ -100,6 +100,18 @@ impl World {
             Asks::PassiveToLead if leader == ACTIVE => {
                 self.want(Wanted::Transfer { to: PASSIVE[0] });
             }
+            Asks::LeaderReplaced | Asks::ReplacedByWitness | Asks::ReplacedOutOfReach
+                if leader == ACTIVE =>
+            {
+                let (id, _) = self.new_machine(&self.members());
+                let others = self.ids().into_iter().filter(|other| ![ACTIVE, id].contains(other));
+                if asks == Asks::ReplacedOutOfReach {
+                    let pairs = others.flat_map(|other| [(id, other), (other, id)]);
+                    self.network.cut.extend(pairs);
+                }
+                let (address, kind) = (address(id), Some(Kind::Active));
+                self.want(Wanted::Replace { old: leader, id, address, kind });
+            }
             Asks::ForgetfulToLead if PASSIVE.contains(&leader) && serves => {
                 let to = PASSIVE[usize::from(leader == PASSIVE[0])];
                 self.kill(to, true);
