@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use skein_node::NodeStatus;
 use skein_node::admin::upgrade::{Begun, Question};
 use skein_node::base::stage::Change;
 use skein_replica::editions::Outcome;
@@ -80,7 +81,7 @@ pub fn upgrade(args: &UpgradeArgs) -> Result<u8, Failure> {
     };
     // Ending and coming up, and all replicas' work in between.
     let limit = Instant::now() + Duration::from_secs(2 * args.wait + 60);
-    let (outcome, said) = follow(&state, number, limit)?;
+    let (outcome, said) = follow(&state, (number, entry), limit)?;
     let (name, why, code) = match outcome {
         Outcome::Kept => ("kept", None, 0),
         Outcome::Undone(why) => ("undone", Some(why), EXIT_UNDONE),
@@ -178,12 +179,17 @@ fn begin(state: &State, question: &Question) -> Result<Begun, Failure> {
     }
 }
 
-/// Waits for the end of the upgrade; answers the last lines of the new server, too, as far as they were seen.
-fn follow(state: &State, number: u64, limit: Instant) -> Result<(Outcome, Vec<String>), Failure> {
+/// Waits for the end of the upgrade to the edition with this number, which this entry asked for; answers the last lines of the new server, too, as far as they were seen.
+fn follow(
+    state: &State,
+    (number, entry): (u64, u64),
+    limit: Instant,
+) -> Result<(Outcome, Vec<String>), Failure> {
     let mut said = Vec::new();
     let begin = state.nodes.first().map_or(0, |node| length(&node.output));
     loop {
-        let found = state.nodes.iter().find_map(|node| outcome(node, number));
+        let told = |node: &NodeFiles| outcome(poll::status(&node.admin, LIMIT)?, number, entry);
+        let found = state.nodes.iter().find_map(told);
         match found {
             Some(Outcome::Ending) | None => {}
             Some(Outcome::Starting) => {
@@ -202,9 +208,11 @@ fn follow(state: &State, number: u64, limit: Instant) -> Result<(Outcome, Vec<St
     }
 }
 
-fn outcome(node: &NodeFiles, number: u64) -> Option<Outcome> {
-    let status = poll::status(&node.admin, LIMIT)?;
-    let upgrades = status.replica.edition.upgrades;
+/// What a node says of it. One that does not have the entry yet may know of an earlier upgrade with this number, which was given up.
+fn outcome(status: NodeStatus, number: u64, entry: u64) -> Option<Outcome> {
+    let replica = status.replica;
+    let has_it = replica.applied_index.min(replica.commit_index) >= entry;
+    let upgrades = Some(replica.edition.upgrades).filter(|_| has_it)?;
     upgrades.into_iter().find(|(of, _)| *of == number).map(|(_, outcome)| outcome)
 }
 
@@ -228,4 +236,26 @@ fn tail(path: &Path, begin: u64) -> Vec<String> {
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let from = lines.len().saturating_sub(LINES);
     lines[from..].iter().map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_has_not_heard_of_the_upgrade_says_nothing_of_it() {
+        let told = |commit_index, applied_index, outcome| {
+            let mut status = NodeStatus::default();
+            (status.replica.commit_index, status.replica.applied_index) =
+                (commit_index, applied_index);
+            status.replica.edition.upgrades = vec![(2, outcome)];
+            super::outcome(status, 2, 50)
+        };
+        // Given up at entry 20, and its number is used again.
+        assert_eq!(told(49, 49, Outcome::GivenUp), None);
+        assert_eq!(told(50, 49, Outcome::GivenUp), None, "it has not looked at the entry yet");
+        assert_eq!(told(49, 51, Outcome::GivenUp), None, "it executed ahead");
+        assert_eq!(told(50, 50, Outcome::Ending), Some(Outcome::Ending));
+        assert_eq!(told(70, 70, Outcome::GivenUp), Some(Outcome::GivenUp));
+    }
 }
