@@ -5,6 +5,7 @@ use super::Replica;
 use crate::environment::{Clock, Environment};
 use crate::health::Fault;
 use crate::health::lag::{self, Followers, Marks};
+use crate::server::slot::Slot;
 use crate::time::clocks::{Change, Clocks, TELL_EVERY};
 use crate::time::virtual_time::VirtualTime;
 use skein_log::Kind;
@@ -13,8 +14,8 @@ use skein_model::{LogIndex, ReplicaId, WallNs};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// "My wall clock shows this, my server is here, this is whether it is in step, and if I lead, yours is so far behind mine": ns u64, index
-/// u64, u8, ms u32.
+/// "My wall clock shows this, my server is here (0: it has no process), this is whether it is in step, and if I lead, yours is so far behind mine": ns u64,
+/// index u64, u8, ms u32.
 pub(super) const PULSE: u8 = KIND_APP + 7;
 
 /// It does not lead.
@@ -179,6 +180,13 @@ impl Pulse {
     }
 }
 
+/// Where a server is, for others, which has executed all up to `applied`. What one has executed that has ended helps nobody: the next one begins anew, and may be far from where it
+/// could serve. A replica whose slot rests is where its log is.
+const fn progress(slot: &Slot, applied: LogIndex) -> LogIndex {
+    let ended = slot.link().is_some() && !slot.has_process();
+    if ended { LogIndex(0) } else { applied }
+}
+
 impl<E: Environment> Replica<E> {
     /// Tells all peers everything due.
     pub(super) fn beat(&mut self) {
@@ -186,7 +194,8 @@ impl<E: Environment> Replica<E> {
         self.pulse.committed.forget_up_to(applied);
         self.pulse.committed.mark(self.handed, self.now);
         let (told, when) = self.pulse.told;
-        let moved = applied != told && self.now.saturating_sub(when) >= MOVED_EVERY;
+        let progress = progress(&self.slot, applied);
+        let moved = progress != told && self.now.saturating_sub(when) >= MOVED_EVERY;
         if !moved && self.now < self.pulse.next {
             return;
         }
@@ -194,7 +203,7 @@ impl<E: Environment> Replica<E> {
         for peer in peers {
             self.pulse_for(peer);
         }
-        self.pulse.told = (applied, self.now);
+        self.pulse.told = (progress, self.now);
         if self.now >= self.pulse.next {
             self.pulse.next = self.now + TELL_EVERY;
             for change in self.pulse.clocks.changes(self.env.wall(), self.env.steady()) {
@@ -207,7 +216,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn pulse_for(&mut self, peer: ReplicaId) {
         let mut bytes = [0; 21];
         bytes[..8].copy_from_slice(&self.env.wall().0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.applied().0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&progress(&self.slot, self.applied()).0.to_le_bytes());
         bytes[16] = u8::from(self.slot.is_in_step());
         let behind = self.lead.as_ref().map(|_| self.pulse.followers.lag(peer, self.now));
         let ms = behind
@@ -322,5 +331,32 @@ impl<E: Environment> Replica<E> {
                 tracing::info!(event = "clock_agrees", replica = replica.0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Link;
+    use skein_arena::Sizes;
+
+    #[test]
+    fn one_whose_server_was_killed_is_not_said_to_have_executed_anything() {
+        let sizes = Sizes { heap: Sizes::MIN_HEAP, ..Sizes::default() };
+        let link = |generation| Link::sparse(sizes, generation).expect("memory");
+        let now = Duration::ZERO;
+        let mut slot = Slot::new(Some(link(1)));
+        assert!(slot.launched(now));
+        assert_eq!(progress(&slot, LogIndex(9)), LogIndex(9));
+        slot.vacate(now, now);
+        assert_eq!(progress(&slot, LogIndex(9)), LogIndex(0));
+        let mut pulse = Pulse::new(ReplicaId(1), 3, now);
+        pulse.followers.heard(ReplicaId(2), progress(&slot, LogIndex(9)), false);
+        assert!(!pulse.has_executed(ReplicaId(2), LogIndex(8), LogIndex(10)));
+        assert!(slot.refill(link(2)).is_some() && slot.launched(now));
+        pulse.followers.heard(ReplicaId(2), progress(&slot, LogIndex(9)), false);
+        assert!(pulse.has_executed(ReplicaId(2), LogIndex(8), LogIndex(10)));
+        slot.rest();
+        assert_eq!(progress(&slot, LogIndex(9)), LogIndex(9), "it has no server to wait for");
     }
 }
