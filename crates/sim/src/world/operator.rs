@@ -8,6 +8,7 @@ use crate::machine::{Machine, address};
 use crate::options::{Asks, Scenario};
 use oneshot::TryRecvError;
 use skein_log::PeerStatus;
+use skein_log::disk::sim::SimRng;
 use skein_replica::config::Kind;
 use skein_replica::members::{Answer, Request, Step, Wanted};
 use skein_replica::replica::{Command, Inbox};
@@ -184,22 +185,38 @@ impl World {
 
     /// Its id, and what it is to do. In its configuration it may do something else: the members in the log count.
     fn new_machine(&mut self, members: &BTreeSet<u64>) -> (u64, Kind) {
-        let id = self.machines.values().count() as u64 + 1;
+        let used_again = self.used_again();
+        let id = used_again.unwrap_or(self.machines.values().count() as u64 + 1);
         let kind = self.drawn_kind();
         let configured = if self.rng.chance(80) { kind } else { self.drawn_kind() };
         let others = members.iter().map(|id| (*id, self.machines[id].kind()));
         let peers = others.chain([(id, configured)]).collect();
         let level = self.level_of_new();
         let mut machine = Machine::new(id, peers, id as i64 * 1000, level);
-        machine.begin = Some(1);
+        machine.begin = Some(1 + used_again.map_or(0, |id| self.machines[&id].incarnation));
+        if let Some(former) = used_again.map(|id| &self.machines[&id]) {
+            (machine.incarnation, machine.life) = (former.incarnation, former.life);
+        }
         for other in self.ids() {
             let delay = 1 + self.rng.below(100_000);
-            self.schedule(delay, Event::Dial(other, id));
+            self.schedule(delay, Event::Dial(other.min(id), other.max(id)));
         }
-        self.machines.push(machine);
+        match used_again {
+            Some(id) => *self.at(id) = machine,
+            None => self.machines.push(machine),
+        }
+        self.operator.going.remove(&id);
         let delay = self.rng.below(500_000);
         self.schedule(delay, Event::Start(id));
         (id, kind)
+    }
+
+    /// In a share of the clusters: the id of one that is gone, which comes back with an empty disk. Drawn aside, so that the others' runs stay.
+    fn used_again(&self) -> Option<u64> {
+        let reuses = SimRng::new(self.seed.rotate_left(36)).chance(30);
+        let is_gone = |machine: &&Machine| machine.retired && machine.process.is_none();
+        let gone = self.machines.values().filter(is_gone).map(|machine| machine.id.0).max();
+        gone.filter(|id| reuses && !self.members().contains(id))
     }
 
     fn drawn_kind(&mut self) -> Kind {
