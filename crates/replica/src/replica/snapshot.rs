@@ -129,6 +129,7 @@ impl<E: Environment> Replica<E> {
             State::Running => ReplicaState::Running,
         }
     }
+
     /// Whether a replica without a server cannot do yet what it is there for: vote, or have a server when it is elected.
     fn lacks_its_part(&self) -> bool {
         self.consensus.role() == Role::Learner
