@@ -480,13 +480,18 @@ pub fn answers(entry: &[u8]) -> Option<u64> {
 /// Whether an entry is the first one for a server: it begins with what that begins with. Found without reading all of it.
 #[must_use]
 pub fn starts(entry: &[u8]) -> bool {
-    entry.get(ENTRY_HEADER_BYTES) == Some(&KIND_START)
+    begins_with(entry, KIND_START)
 }
 
 /// Whether an entry begins with a step of an upgrade, as all do that have one; found without reading all of it.
 #[must_use]
 pub fn upgrades(entry: &[u8]) -> bool {
-    entry.get(ENTRY_HEADER_BYTES) == Some(&KIND_UPGRADE)
+    begins_with(entry, KIND_UPGRADE)
+}
+
+/// Consensus has entries of its own in a log: none of these begins with a version.
+fn begins_with(entry: &[u8], kind: u8) -> bool {
+    entry.first() == Some(&VERSION) && entry.get(ENTRY_HEADER_BYTES) == Some(&kind)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

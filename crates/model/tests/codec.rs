@@ -1,7 +1,7 @@
 //! Entries and frames survive a round trip; garbage is refused without a panic.
 
 use proptest::prelude::*;
-use skein_model::entry::{EntryBuilder, EntryRef, Record, Start, Upgrade};
+use skein_model::entry::{self, EntryBuilder, EntryRef, Record, Start, Upgrade};
 use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
@@ -191,4 +191,20 @@ fn what_replicas_agree_on_among_themselves_is_no_input() {
     assert!(inputs.iter().all(Record::is_input));
     let own = [Record::Bubble { turns: 3 }, Record::TermStart];
     assert!(!own.iter().any(Record::is_input));
+}
+
+/// A log has entries of consensus, too: protocol buffers, with any byte where a record's kind would be.
+#[test]
+fn entries_of_consensus_are_taken_for_nothing_else() {
+    let mut entry = EntryBuilder::new(Vec::new());
+    entry.push(Record::Start(Start { seed: [7; 32], quantum: 1, nclock: 1 }));
+    let start = entry.finish(WallNs(5), Term(1));
+    assert!(entry::starts(&start) && !entry::upgrades(&start));
+    let mut others = start;
+    others[0] = 0x12;
+    for kind in 0..=u8::MAX {
+        others[entry::ENTRY_HEADER_BYTES] = kind;
+        assert!(!entry::starts(&others) && !entry::upgrades(&others), "{kind}");
+    }
+    assert!(!entry::starts(b"") && !entry::upgrades(b""));
 }
