@@ -59,8 +59,8 @@ pub(super) struct Images {
     pub(super) kept: Vec<Image>,
     /// One that was taken here, until the servers' digests at its entry or a later one were found equal: the log keeps what it covers.
     pub(super) unconfirmed: Option<Image>,
-    /// It was found equal, and gets its name on the disk.
-    naming: Option<LogIndex>,
+    /// One that was found equal, and gets its name on the disk: it counts then.
+    pub(super) naming: Option<Image>,
     /// The files that this replica's server left when it ended for an upgrade; unconfirmed or kept, too.
     pub(super) ended: Option<Image>,
     /// The number of them to keep.
@@ -165,6 +165,11 @@ impl Images {
 
     pub(super) fn newest(&self) -> Option<&Image> {
         self.kept.last()
+    }
+
+    /// The newest that does not count yet.
+    fn not_counting(&self) -> Option<&Image> {
+        self.unconfirmed.as_ref().or(self.naming.as_ref())
     }
 
     /// Where a server can begin, with a log that holds the entries from `first` to `last`. Files that a server left wait for the edition that begins on them.
@@ -558,7 +563,6 @@ impl<E: Environment> Replica<E> {
             return self.image_confirmed(image);
         }
         self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
-        self.images.naming = None;
         // One of the same entry has its place on the disk.
         if let Some(other) = self.images.unconfirmed.replace(image)
             && other.index() != index
@@ -572,23 +576,25 @@ impl<E: Environment> Replica<E> {
 
     /// The servers may have been found equal since an image was taken: then it gets its name, and counts once that is durable.
     pub(super) fn confirm_image(&mut self) {
-        let Some(image) = self.images.unconfirmed.as_ref() else { return };
-        let index = image.index();
-        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(self.images.came));
+        let Some(came) = self.images.unconfirmed.as_ref().map(|_| self.images.came) else { return };
+        if self.images.naming.is_some() {
+            return;
+        }
+        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(came));
         // Files wait for their edition: what counts at a start has one.
-        let is_of_use =
-            image.state.ended.is_none() || self.upgrades.editions.begun_on(index).is_some();
-        if (alone || index <= agreed) && is_of_use && self.images.naming.is_none() {
-            self.images.naming = Some(index);
-            self.env.confirm_image(index);
+        let is_of_use = |image: &Image| {
+            image.state.ended.is_none() || self.upgrades.editions.begun_on(image.index()).is_some()
+        };
+        let confirmed = |image: &mut Image| (alone || image.index() <= agreed) && is_of_use(image);
+        if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
+            self.env.confirm_image(image.index());
+            self.images.naming = Some(image);
         }
     }
 
     /// An image has its name on the disk, unless it was removed meanwhile.
     fn image_named(&mut self, index: LogIndex) {
-        if self.images.naming.take_if(|naming| *naming == index).is_some()
-            && let Some(image) = self.images.unconfirmed.take_if(|image| image.index() == index)
-        {
+        if let Some(image) = self.images.naming.take_if(|image| image.index() == index) {
             self.image_confirmed(image);
         }
     }
@@ -659,6 +665,9 @@ impl<E: Environment> Replica<E> {
             taking.generation = 0;
         }
         self.forget_unconfirmed();
+        if let Some(image) = self.images.naming.take_if(|image| again || image.index() > agreed) {
+            self.env.remove_image(image.index(), false);
+        }
         let doubtful = |image: &&Image| again || image.index() > agreed;
         let all = self.images.kept.iter().chain(self.images.unusable.left_out());
         let indexes: Vec<_> = all.filter(doubtful).map(Image::index).collect();
@@ -681,7 +690,9 @@ impl<E: Environment> Replica<E> {
 
     /// A request to remove an image: refused where the log alone would not be the whole.
     pub(super) fn remove_image(&mut self, index: LogIndex) -> Result<(), String> {
-        if self.images.unconfirmed.take_if(|image| image.index() == index).is_some() {
+        let is_it = |image: &mut Image| image.index() == index;
+        let Images { unconfirmed, naming, .. } = &mut self.images;
+        if unconfirmed.take_if(is_it).or_else(|| naming.take_if(is_it)).is_some() {
             self.images.unusable.replaced(index);
             self.env.remove_image(index, false);
             return Ok(());
@@ -709,7 +720,7 @@ impl<E: Environment> Replica<E> {
         // After a start less may be known to be committed than before: no leader can count on a later image.
         let applied = self.consensus.applied();
         let confirmed = self.images.kept.iter().rfind(|image| image.index() <= applied);
-        for image in [confirmed, self.images.unconfirmed.as_ref()] {
+        for image in [confirmed, self.images.not_counting()] {
             let none = ImageFile { index: LogIndex(0), bytes: 0, digest: 0 };
             let file = image.map_or(none, |image| image.file);
             bytes.extend_from_slice(&file.index.0.to_le_bytes());

@@ -46,7 +46,9 @@ impl Images {
     /// They are of no use: answers their entry, at which nothing else refers to them.
     pub(super) fn forget_ended(&mut self) -> Option<LogIndex> {
         let index = self.ended.take()?.index();
-        self.unconfirmed.take_if(|image| image.index() == index).map(|_| index)
+        let is_it = |image: &mut Image| image.index() == index;
+        let forgotten = self.unconfirmed.take_if(is_it).or_else(|| self.naming.take_if(is_it));
+        forgotten.map(|_| index)
     }
 }
 

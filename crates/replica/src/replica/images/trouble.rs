@@ -54,12 +54,16 @@ impl<E: Environment> Replica<E> {
 
     /// It counts nowhere: the next one is soon to be had.
     pub(super) fn not_named(&mut self, index: LogIndex, trouble: &Trouble) {
-        if self.images.naming != Some(index) {
+        if self.images.naming.take_if(|image| image.index() == index).is_none() {
             return;
         }
-        self.forget_unconfirmed();
+        let why = format!("an image got no name on the disk: {}", trouble.why());
+        tracing::warn!(event = "image_not_named", index = index.0, why);
+        self.images.ended.take_if(|ended| ended.index() == index);
+        self.env.remove_image(index, false);
         self.no_room_for_image(trouble);
-        self.not_taken(format!("it got no name on the disk: {}", trouble.why()));
+        self.images.schedule.failed(self.now);
+        self.images.refused = Some(why);
     }
 
     /// A server that can begin nowhere needs an image.
@@ -104,7 +108,7 @@ impl<E: Environment> Replica<E> {
 
     /// Another replica can begin nowhere without an image of this entry or a later one.
     pub(super) fn another_needs(&mut self, least: LogIndex) {
-        let newest = self.images.unconfirmed.as_ref().or(self.images.newest());
+        let newest = self.images.not_counting().or(self.images.newest());
         // One that is taken now would be too early for a later entry.
         if newest.is_none_or(|image| image.index() < least) && least <= self.survived() {
             self.images.schedule.hurry();

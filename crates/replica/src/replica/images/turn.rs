@@ -7,7 +7,7 @@ use skein_model::ReplicaId;
 impl<E: Environment> Replica<E> {
     /// Whether this follower takes the image that is due now.
     pub(super) fn is_its_turn(&mut self) -> bool {
-        let own = self.images.newest().into_iter().chain(&self.images.unconfirmed);
+        let own = self.images.newest().into_iter().chain(self.images.not_counting());
         let newest = own.map(Image::index).max().unwrap_or_default();
         let leader = self.consensus.leader();
         let newest_of = |id: ReplicaId| {
