@@ -6,6 +6,7 @@
 
 use super::packs::Pinned;
 use super::store::Store;
+use super::write::SYNC_BYTES;
 use crate::base::room::free;
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
@@ -32,6 +33,8 @@ pub struct Incoming {
     pinned: Option<Pinned>,
     /// The next byte.
     at: u64,
+    /// Bytes that were written since the last sync.
+    unsynced: u64,
 }
 
 /// The state after bytes have come.
@@ -67,7 +70,8 @@ impl Incoming {
         }
         store.collect()?;
         let store = store.clone();
-        let mut incoming = Self { store, expected, path, packs: None, pinned: None, at: 0 };
+        let mut incoming =
+            Self { store, expected, path, packs: None, pinned: None, at: 0, unsynced: 0 };
         append(&incoming.path)?;
         if let Err(error) = incoming.look() {
             incoming.give_up(&error);
@@ -142,6 +146,12 @@ impl Incoming {
                 // What was written of them is not counted.
                 let _ = out.set_len(there);
                 return Err(ImageError::io(&path)(error));
+            }
+            self.unsynced += most as u64;
+            if self.unsynced >= SYNC_BYTES as u64 {
+                // With little memory there is no room for more that waits for the disk.
+                out.sync_data().map_err(ImageError::io(&path))?;
+                self.unsynced = 0;
             }
             let written = self.at + most as u64;
             let knew = self.packs.is_some();

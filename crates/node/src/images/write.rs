@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// So much is synced at a time: the log's syncs do not wait behind gigabytes.
-const SYNC_BYTES: usize = 8 << 20;
+pub(super) const SYNC_BYTES: usize = 8 << 20;
 
 /// An image that is on the disk, and not confirmed.
 #[derive(Debug)]
