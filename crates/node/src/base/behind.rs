@@ -24,9 +24,11 @@ pub(super) fn note(main: &Base) {
     }
 }
 
-/// It is done.
-pub(super) fn over(main: &Base) {
-    main.is_behind(false);
+/// It is done, as was demanded so often.
+pub(super) fn over(main: &Base, demanded: u64) {
+    if let Some(node) = &main.node {
+        node.caught_up.fetch_max(demanded, Ordering::Relaxed);
+    }
     if let Err(error) = durable::remove(&main.dir.join(FILE)) {
         tracing::warn!(event = "base_behind_noted", %error);
     }
@@ -35,21 +37,15 @@ pub(super) fn over(main: &Base) {
 /// Pins in this base, which is that of this edition, what others have pinned. False: it is to be tried again.
 pub(super) fn catch_up(base: &Base, edition: Option<Digest>) -> bool {
     let _all = base.objects.keep_all();
-    let done = fetch::missing(base, edition).map(|found| match found {
-        None => false,
-        Some(None) => true,
-        Some(Some(index)) => match base.set(index) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(event = "base_unwritten", %error);
-                false
-            }
-        },
-    });
-    done.unwrap_or_else(|error| {
+    let (grown, done) = fetch::missing(base, edition).unwrap_or_else(|error| {
         tracing::warn!(event = "base_not_compared", %error);
-        false
-    })
+        (None, false)
+    });
+    let written = grown.map_or(Ok(()), |index| base.set(index));
+    if let Err(error) = &written {
+        tracing::warn!(event = "base_unwritten", %error);
+    }
+    done && written.is_ok()
 }
 
 impl Base {
@@ -58,18 +54,24 @@ impl Base {
         self.dir.join(FILE).exists()
     }
 
-    /// From now on it is to be done, or not any more.
-    pub(super) fn is_behind(&self, is: bool) {
+    /// From now on it is to be done once more.
+    pub(super) fn is_behind(&self) {
         if let Some(node) = &self.node {
-            node.is_behind.store(is, Ordering::Relaxed);
+            node.behind.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits until that is done, not too long: others may be away.
-    pub(crate) fn wait_until_caught_up(&self) {
+    /// How often it was demanded.
+    pub(super) fn demanded(&self) -> u64 {
+        self.node.as_ref().map_or(0, |node| node.behind.load(Ordering::Relaxed))
+    }
+
+    /// Waits until that is done as long as the caller is wanted, and not too long: others may be away.
+    pub(crate) fn wait_until_caught_up(&self, is_wanted: &dyn Fn() -> bool) {
         let Some(node) = &self.node else { return };
-        let until = Instant::now() + PATIENCE;
-        while node.is_behind.load(Ordering::Relaxed) && Instant::now() < until {
+        let (until, demanded) = (Instant::now() + PATIENCE, self.demanded());
+        let lacks = || node.caught_up.load(Ordering::Relaxed) < demanded;
+        while lacks() && Instant::now() < until && is_wanted() {
             sleep(PAUSE);
         }
     }

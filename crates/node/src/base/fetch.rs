@@ -6,18 +6,18 @@
 //! where it ended. That of an edition, whose index comes last, begins anew when the node has started again: a start removes what no index names.
 
 use super::contents::next_data;
-use super::index::{Contents, Index};
+use super::index::{Contents, Index, Kept};
 use super::store::{Digest, Hold, LARGE_BYTES, Part, digest_of};
 use super::wire::{Answer, Question, What};
 use super::{Base, failed};
 use crate::begin;
-use crate::config::NodeConfig;
+use crate::config::{Isolation, NodeConfig};
 use crate::error::NodeError;
 use crate::key;
 use crate::transport::Address;
 use crate::transport::wire::{BASE, PART_BYTES, Turns, Wire};
 use skein_log::ClusterId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,9 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 /// It cannot be read or written.
 pub fn filled(config: &NodeConfig) -> Result<Base, NodeError> {
     let base = Base::open(&config.data_dir)?;
-    if base.others(config).is_empty() {
+    // Servers that see their host's files have none.
+    let has_none = config.server.isolation == Isolation::None;
+    if has_none || base.others(config).is_empty() {
         return Ok(base);
     }
     let joins = begin::asked(&config.data_dir)?.is_some_and(|incarnation| incarnation > 0);
@@ -90,23 +92,24 @@ pub(super) fn mend(base: &Base, lost: BTreeMap<Digest, (PathBuf, u64)>) -> Resul
 }
 
 /// Pins what others have pinned and this one has not: entries that say so went by, as the log begins behind an image of another replica's. `edition`: for that one's
-/// base. Answers the index with that, if something is new; `None`: no other replica can be reached.
+/// base. Answers the index with that, if something is new, and whether one of the others has given all that it can.
 ///
 /// # Errors
 /// It cannot be written.
 pub(super) fn missing(
     base: &Base,
     edition: Option<Digest>,
-) -> Result<Option<Option<Index>>, NodeError> {
-    let Some(config) = base.node() else { return Ok(Some(None)) };
+) -> Result<(Option<Index>, bool), NodeError> {
+    let Some(config) = base.node() else { return Ok((None, true)) };
     let others = base.others(config);
     if others.is_empty() {
-        return Ok(Some(None));
+        return Ok((None, true));
     }
     let key = key::configured(config)?;
     let what = edition.map_or(What::Index, What::Edition);
-    let mut index = (*base.index()).clone();
-    let (mut answered, mut grew) = (false, false);
+    let before = base.index();
+    let mut index = (*before).clone();
+    let mut answered = false;
     for (peer, address) in others {
         let connected = Wire::connect(BASE, &address, key.as_ref(), ClusterId(config.cluster()));
         let rate = config.checkpoint.fetch_bytes_per_s;
@@ -114,14 +117,14 @@ pub(super) fn missing(
         match connected.and_then(|wire| fetch(wire).into(&mut index)) {
             Ok(None) => {}
             Ok(Some(pins)) => {
-                (answered, grew) = (true, grew || pins > 0);
+                answered = true;
                 tracing::info!(event = "base_compared", peer, pins);
             }
-            Err(error) if is_full(&error) => return Err(failed(&base.dir)(error)),
             Err(error) => tracing::debug!(event = "base_not_compared", peer, %error),
         }
     }
-    Ok(answered.then(|| grew.then_some(index)))
+    let grown = (index.files.len() > before.files.len() || index != *before).then_some(index);
+    Ok((grown, answered))
 }
 
 /// The base of an edition of the server, with what it lacked. `main`: the node's own.
@@ -349,25 +352,46 @@ impl Fetch<'_> {
         Ok(bytes.max(1))
     }
 
-    /// Adds the other replica's pins to those that are here, with their contents; answers how many, or `None` if it has nothing.
+    /// Adds the other replica's pins to those that are here, with their contents; answers how many, or `None` if it has nothing. What there is no room for, or the other has
+    /// not got any more, is left out.
     fn into(mut self, own: &mut Index) -> io::Result<Option<usize>> {
         let Some(what) = self.index else { return Ok(None) };
         let other = Index::decode(&self.bytes_of(what, INDEX_BYTES_MAX)?)?.without_numbers();
         if other.program.is_none() {
             return Ok(None);
         }
-        let new = own.lacks(other);
+        let mut new = own.lacks(other);
+        let (mut left_out, mut broken) = (BTreeSet::new(), None);
         for Contents { path, digest, size, .. } in new.kept_once() {
-            let has = self.base.objects.has(digest, size);
-            if !has && !self.base.comes_from_host(path, digest, size) {
-                self.contents(digest, size)?;
+            let objects = self.base.objects.clone();
+            if objects.has(digest, size) || self.base.comes_from_host(path, digest, size) {
+                continue;
+            }
+            let came = match (&broken, objects.fits(size)) {
+                (None, Ok(())) => self.contents(digest, size).map(drop),
+                (_, fits) => fits.and(Err(io::ErrorKind::NotConnected.into())),
+            };
+            if let Err(error) = came {
+                left_out.insert(digest);
+                // The next one may come all the same.
+                let is_its = is_full(&error) || error.kind() == io::ErrorKind::NotFound;
+                tracing::info!(event = "not_pinned", path = %path.display(), why = %error);
+                if !is_its && broken.is_none() {
+                    broken = Some(error);
+                }
             }
         }
         self.base.objects.make_dir()?;
         self.base.objects.sync()?;
+        new.files.retain(
+            |_, kept| !matches!(kept, Kept::File { digest, .. } if left_out.contains(digest)),
+        );
         let pins = new.files.len();
         own.files.extend(new.files);
-        Ok(Some(pins))
+        match broken {
+            None => Ok(Some(pins)),
+            Some(error) => Err(error),
+        }
     }
 
     /// Contents become a file of the store. What an earlier try has got need not come again.

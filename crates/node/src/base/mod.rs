@@ -59,7 +59,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Digest, Objects};
 
@@ -95,8 +95,10 @@ struct Owner {
     awaited: Arc<Mutex<BTreeSet<Digest>>>,
     /// Editions whose servers were started, the last one last; the same.
     launched: Arc<Mutex<Vec<Digest>>>,
-    /// What others have pinned meanwhile is missing here; the same.
-    is_behind: Arc<AtomicBool>,
+    /// How often it was demanded that what others have pinned meanwhile is pinned here,
+    behind: Arc<AtomicU64>,
+    /// and how many of these demands were met; the same.
+    caught_up: Arc<AtomicU64>,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -157,8 +159,10 @@ impl Base {
     pub fn of_node(self, config: &NodeConfig) -> Self {
         let (config, others) = (Arc::new(config.clone()), Arc::default());
         let (awaited, launched) = (Arc::default(), Arc::default());
-        let is_behind = Arc::new(AtomicBool::new(self.is_noted_behind()));
-        Self { node: Some(Owner { config, others, awaited, launched, is_behind }), ..self }
+        let behind = Arc::new(AtomicU64::new(u64::from(self.is_noted_behind())));
+        let caught_up = Arc::default();
+        let owner = Owner { config, others, awaited, launched, behind, caught_up };
+        Self { node: Some(owner), ..self }
     }
 
     /// A server of an edition is about to be started. It may continue from an image that another replica has sent, of which the log says nothing.

@@ -410,6 +410,12 @@ impl Objects {
         Ok(bytes)
     }
 
+    /// There is room for contents of this length.
+    pub(super) fn fits(&self, size: u64) -> io::Result<()> {
+        self.make_dir()?;
+        self.room()?.take(size)
+    }
+
     /// A large file that is being received must leave some room.
     pub(super) fn leaves_room(&self, part: &File) -> io::Result<()> {
         let Room { free, held } = self.room()?;

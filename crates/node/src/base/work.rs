@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a program was found by, the program, and the server's working directory.
 pub type Found = (Wanted, Program, PathBuf);
@@ -139,7 +139,7 @@ impl BaseWork {
     /// what begins there.
     pub fn begins_behind(&mut self, state: &ServerState, anew: bool) {
         if anew {
-            self.base.is_behind(true);
+            self.base.is_behind();
         }
         self.tell(Job::Follow(Box::new(state.edition.clone()), state.index.0, anew));
         self.began(&state.start);
@@ -210,6 +210,8 @@ struct Work<'a> {
     has_forgotten: bool,
     /// Something may be removed.
     is_untidy: bool,
+    /// When what could not be done is tried again.
+    again: Option<Instant>,
 }
 
 /// What is not pinned at once.
@@ -239,6 +241,7 @@ impl<'a> Work<'a> {
             has_begun: false,
             has_forgotten: false,
             is_untidy: true,
+            again: None,
         }
     }
 
@@ -307,17 +310,23 @@ impl<'a> Work<'a> {
             if !self.is_untidy && !self.is_behind && !lacks {
                 return jobs.recv().ok();
             }
-            match jobs.recv_timeout(AGAIN) {
-                Ok(job) => return Some(job),
-                Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => {
-                    if lacks {
-                        let about = self.about.clone();
-                        self.follow(&about);
-                    }
-                    self.catch_up();
-                    self.tidy();
+            // Jobs that come meanwhile do not put it off.
+            let again = *self.again.get_or_insert_with(|| Instant::now() + AGAIN);
+            let job = jobs.recv_timeout(again.saturating_duration_since(Instant::now()));
+            if matches!(job, Err(RecvTimeoutError::Disconnected)) {
+                return None;
+            }
+            if Instant::now() >= again {
+                self.again = None;
+                if lacks {
+                    let about = self.about.clone();
+                    self.follow(&about);
                 }
+                self.catch_up();
+                self.tidy();
+            }
+            if let Ok(job) = job {
+                return Some(job);
             }
         }
     }
@@ -378,9 +387,10 @@ impl<'a> Work<'a> {
         let is_due = self.is_behind && self.has_begun;
         let Some(base) = self.base().filter(|_| is_due) else { return };
         let edition = Spec::decode(&self.about).ok().map(|spec| spec.base);
+        let demanded = self.main.demanded();
         if behind::catch_up(base, edition) {
             self.is_behind = false;
-            behind::over(self.main);
+            behind::over(self.main, demanded);
         }
     }
 
@@ -411,6 +421,8 @@ impl<'a> Work<'a> {
                 Job::Facts(entry) if self.unpinned.len() < UNPINNED_MAX => {
                     self.unpinned.push(entry)
                 }
+                // The others pin what these say.
+                Job::Facts(_) => self.is_behind = true,
                 _ => {}
             }
             return None;

@@ -33,6 +33,8 @@ pub trait Launcher: Send + Sync {
         wake: BorrowedFd<'_>,
         restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError>;
+    /// Waits for files of the next server that are on their way, as long as it is wanted.
+    fn await_files(&self, _is_wanted: &dyn Fn() -> bool) {}
     /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
     /// The same with what must be equal as long as replicas run at the same time.
@@ -169,6 +171,10 @@ impl Keeper {
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let thread = Builder::new().name("skein-server".into()).spawn(move || {
+            launcher.await_files(&|| !is_told(&stopped));
+            if is_told(&stopped) {
+                return tell(ServerEvent::Ended { status: libc::SIGKILL });
+            }
             let started = start(&*launcher, arena.as_fd(), wake.as_fd(), from);
             let (mut running, image) = match started {
                 Ok(started) => started,
@@ -213,6 +219,12 @@ impl Keeper {
 fn end(running: &mut dyn Running) {
     let _ = running.kill();
     let _ = running.wait();
+}
+
+/// Whether its keeper was told to end it.
+fn is_told(stopped: &UnixStream) -> bool {
+    let mut told = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+    !matches!(poll(&mut told, PollTimeout::ZERO), Ok(0) | Err(nix::errno::Errno::EINTR))
 }
 
 /// Whether it still runs, and its keeper was not told to end it.

@@ -160,7 +160,6 @@ impl Launcher for EditionLauncher {
     ) -> Result<Box<dyn Running>, NodeError> {
         let spec = Spec::decode(&self.about)?;
         self.main.launches(spec.base);
-        self.main.wait_until_caught_up();
         let base = fetch::edition(&self.main, spec.base)?;
         let mut config = self.config.clone();
         spec.command.give(&mut config.server);
@@ -172,6 +171,10 @@ impl Launcher for EditionLauncher {
             return Err(NodeError::Edition { about, why });
         }
         launcher.launch(arena, wake, restore)
+    }
+
+    fn await_files(&self, is_wanted: &dyn Fn() -> bool) {
+        self.main.wait_until_caught_up(is_wanted);
     }
 
     fn program_hash(&self) -> [u8; 32] {
@@ -211,7 +214,6 @@ impl Launcher for ProgramLauncher {
         wake: BorrowedFd<'_>,
         restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
-        self.base.wait_until_caught_up();
         let printed = arena
             .try_clone_to_owned()
             .and_then(|arena| Printed::new(&self.output, arena.into(), self.logs))
@@ -244,6 +246,10 @@ impl Launcher for ProgramLauncher {
             traced.launched(process.pid());
         }
         Ok(Box::new(Started { process, printed: Some(printed), _layer: layer }))
+    }
+
+    fn await_files(&self, is_wanted: &dyn Fn() -> bool) {
+        self.base.wait_until_caught_up(is_wanted);
     }
 
     fn program_hash(&self) -> [u8; 32] {
