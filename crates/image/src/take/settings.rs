@@ -7,6 +7,9 @@ use crate::{MemoryError, Result};
 use skein_arena::restore::{self, Credentials, LIMITS, NO_NAME};
 use std::fs;
 
+/// What has no number in a server is shown so (`overflowgid`).
+const NO_GROUP: u32 = 65534;
+
 /// The numbers of users and groups that a server sees, by those that this process sees.
 pub(super) struct Ids {
     users: Vec<[u64; 3]>,
@@ -29,6 +32,12 @@ impl Ids {
 
     pub(super) fn group(&self, outside: u32) -> Result<u32> {
         inside(&self.groups, outside, "group")
+    }
+
+    /// A group that a process has beside its own. Those of an ordinary user cannot be given up, and his server sees all but one as the kernel shows what has no number.
+    fn other_group(&self, outside: u32) -> Result<u32> {
+        let is_single = matches!(&self.groups[..], [[_, _, 1]]);
+        self.group(outside).or_else(|error| if is_single { Ok(NO_GROUP) } else { Err(error) })
     }
 }
 
@@ -89,7 +98,7 @@ fn parse_credentials(status: &str, ids: &Ids) -> Result<Option<(Credentials, Vec
     for group in &mut groups {
         *group = ids.group(*group)?;
     }
-    let others = others.into_iter().map(|group| ids.group(group)).collect::<Result<_>>()?;
+    let others = others.into_iter().map(|group| ids.other_group(group)).collect::<Result<_>>()?;
     Ok(Some((Credentials { users, groups, capabilities, ..Credentials::default() }, others)))
 }
 

@@ -10,6 +10,7 @@ use skein_arena::restore::{Credentials, NO_NAME, Process};
 
 /// `SECBIT_NO_SETUID_FIXUP`: another user does not mean other capabilities.
 const NO_FIXUP: usize = 1 << 2;
+const NOT_PERMITTED: isize = -(libc::EPERM as isize);
 /// More groups than these are always set.
 const MOST_GROUPS: usize = 256;
 /// `_LINUX_CAPABILITY_VERSION_3`, for this thread.
@@ -78,7 +79,11 @@ pub(super) unsafe fn rights(t: &Tables, p: &Process) {
                 must(42, libc::SYS_prctl, args([libc::PR_SET_KEEPCAPS as usize, 1]));
             }
             let [real, effective, saved, files] = c.groups.map(|id| id as usize);
-            must(43, libc::SYS_setgroups, args([groups.len(), groups.as_ptr() as usize]));
+            // An ordinary user's processes have the groups that they began with, for good.
+            let set = args([groups.len(), groups.as_ptr() as usize]);
+            if !matches!(sys::raw(libc::SYS_setgroups, set), 0 | NOT_PERMITTED) {
+                super::fail(43);
+            }
             must(44, libc::SYS_setresgid, args([real, effective, saved]));
             sys::raw(libc::SYS_setfsgid, args([files]));
             let [real, effective, saved, files] = c.users.map(|id| id as usize);
