@@ -14,6 +14,7 @@ use core::cell::Cell;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
 use skein_libos::file::table::MAX_FDS;
+use skein_libos::process;
 
 /// Where listings lie.
 const BASE: usize = 0x3000_0000_0000;
@@ -107,14 +108,15 @@ fn fill(k: &Kernel, fd: i32, base: *mut u8) -> Result<&'static Listing> {
         }
     }
     let order_at = end.next_multiple_of(4);
-    let (filter, public) = (descriptors_listing(k, fd), is_public(k, fd));
+    let (filter, public) = (listing_of_proc(k, fd), is_public(k, fd));
     let mut count = 0;
     let mut at = first;
     while at < end {
         // SAFETY: an entry of the kernel's; behind the entries there is room for their places.
         unsafe {
             let entry = Entry(base.add(at));
-            if !(filter && hidden(entry.name()) || public && is_of_others(k, fd, entry.name())) {
+            let name = entry.name();
+            if !(is_hidden(k, filter, name) || public && is_of_others(k, fd, name)) {
                 base.add(order_at).cast::<u32>().add(count).write(at as u32);
                 count += 1;
             }
@@ -160,20 +162,35 @@ fn is_of_others(k: &Kernel, fd: i32, name: &[u8]) -> bool {
     !st.is_ok_and(|st| k.files().inodes.has_made(Id::of(&st)))
 }
 
-/// Whether the directory is one of /proc's with descriptors in it.
-fn descriptors_listing(k: &Kernel, fd: i32) -> bool {
-    let Ok(st) = stat::real_of(fd) else { return false };
-    if st.st_dev != k.files().proc_dev.get() {
-        return false;
-    }
-    let mut name = [0u8; 64];
-    let Ok(name) = stat::real_name(fd, &mut name) else { return false };
-    name.ends_with(b"/fd") || name.ends_with(b"/fdinfo")
+/// Directories of /proc that have something of Skein's in them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proc {
+    /// Processes.
+    Root,
+    /// Descriptors of one.
+    Descriptors,
 }
 
-/// The runtime's own descriptors.
-fn hidden(name: &[u8]) -> bool {
-    core::str::from_utf8(name).ok().and_then(|name| name.parse().ok()).is_some_and(table::is_own)
+fn listing_of_proc(k: &Kernel, fd: i32) -> Option<Proc> {
+    if stat::real_of(fd).ok()?.st_dev != k.files().proc_dev.get() {
+        return None;
+    }
+    let mut name = [0u8; 64];
+    let name = stat::real_name(fd, &mut name).ok()?;
+    if name == b"/proc" {
+        return Some(Proc::Root);
+    }
+    (name.ends_with(b"/fd") || name.ends_with(b"/fdinfo")).then_some(Proc::Descriptors)
+}
+
+/// The runtime's own descriptors, and processes that are none of the server's: those that stand in for its own while they are read for an image.
+fn is_hidden(k: &Kernel, listing: Option<Proc>, name: &[u8]) -> bool {
+    let number = || core::str::from_utf8(name).ok()?.parse::<i32>().ok();
+    match listing {
+        None => false,
+        Some(Proc::Root) => number().is_some_and(|n| n != 1 && process::find(k, n).is_none()),
+        Some(Proc::Descriptors) => number().is_some_and(table::is_own),
+    }
 }
 
 /// Forgets a listing.
