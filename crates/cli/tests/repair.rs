@@ -117,7 +117,9 @@ fn bytes_in_a_heap_are_repaired_while_clients_go_on() {
 /// A passive replica has images of the others'. What differed may be in them: they go when there is a later one, also when its node was killed since.
 #[test]
 fn a_passive_replica_does_not_keep_images_of_what_differed() {
-    let options = ["--replica-kind", "3=passive", "--set", "checkpoint.log_entries=200"];
+    let settings = ["checkpoint.log_entries=200", "checkpoint.keep=10"];
+    let [entries, keep] = settings.map(|setting| ["--set", setting]);
+    let options = [&["--replica-kind", "3=passive"][..], &entries, &keep].concat();
     let real = Real::redis(&options, &["--save", ""]);
     let mut client = Redis::connect(real.port(), ANSWER).unwrap();
     let value = "a value that no other place has ".repeat(40);
