@@ -2,7 +2,9 @@
 //! configuration may name members of long ago.
 
 use crate::transport::Address;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const FILE: &str = "members";
@@ -12,7 +14,13 @@ pub(super) fn note(data_dir: &Path, members: &[(u64, Address)]) {
     let line = |(id, address): &(u64, Address)| format!("{id} {address}\n");
     let text: String = members.iter().map(line).collect();
     let (path, new) = (data_dir.join(FILE), data_dir.join("members.part"));
-    if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &path)) {
+    let written = || {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
+        file?.write_all(text.as_bytes())?;
+        fs::rename(&new, &path)
+    };
+    if let Err(error) = written() {
         tracing::warn!(event = "members_not_noted", %error);
     }
 }
