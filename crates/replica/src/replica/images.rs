@@ -331,7 +331,7 @@ impl<E: Environment> Replica<E> {
             return;
         }
         let waits =
-            self.images.unconfirmed.is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
+            self.images.not_counting().is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
         let is_begun = self.images.taking.is_some() || self.images.preparing.is_some();
         if is_begun || self.images.fetch.is_some() || waits {
             return self.images.turn.is_over();
@@ -430,7 +430,8 @@ impl<E: Environment> Replica<E> {
             // The log would begin behind what asks the server to end.
             return Err("an upgrade was requested just now".into());
         }
-        if self.images.newest().is_some_and(|newest| newest.index() >= after) {
+        let Images { kept, unconfirmed, naming, .. } = &self.images;
+        if kept.last().into_iter().chain(unconfirmed).chain(naming).any(|i| i.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
         }
         Ok((after, generation))
@@ -666,6 +667,7 @@ impl<E: Environment> Replica<E> {
         }
         self.forget_unconfirmed();
         if let Some(image) = self.images.naming.take_if(|image| again || image.index() > agreed) {
+            self.images.ended.take_if(|ended| ended.index() == image.index());
             self.env.remove_image(image.index(), false);
         }
         let doubtful = |image: &&Image| again || image.index() > agreed;
@@ -693,6 +695,7 @@ impl<E: Environment> Replica<E> {
         let is_it = |image: &mut Image| image.index() == index;
         let Images { unconfirmed, naming, .. } = &mut self.images;
         if unconfirmed.take_if(is_it).or_else(|| naming.take_if(is_it)).is_some() {
+            self.images.ended.take_if(|ended| ended.index() == index);
             self.images.unusable.replaced(index);
             self.env.remove_image(index, false);
             return Ok(());
