@@ -54,11 +54,9 @@ impl Base {
         self.dir.join(FILE).exists()
     }
 
-    /// From now on it is to be done once more.
-    pub(super) fn is_behind(&self) {
-        if let Some(node) = &self.node {
-            node.behind.fetch_add(1, Ordering::Relaxed);
-        }
+    /// From now on it is to be done once more; answers how often that was.
+    pub(super) fn is_behind(&self) -> u64 {
+        self.node.as_ref().map_or(0, |node| node.behind.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// How often it was demanded.

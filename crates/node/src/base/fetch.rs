@@ -352,8 +352,10 @@ impl Fetch<'_> {
         Ok(bytes.max(1))
     }
 
-    /// Adds the other replica's pins to those that are here, with their contents; answers how many, or `None` if it has nothing. What there is no room for, or the other has
-    /// not got any more, is left out.
+    /// Adds the other replica's pins to those that are here, with their contents; answers how many, or `None` if it has nothing. What there is no room for is left out.
+    ///
+    /// # Errors
+    /// It could not give all that it has pinned: what came is added all the same.
     fn into(mut self, own: &mut Index) -> io::Result<Option<usize>> {
         let Some(what) = self.index else { return Ok(None) };
         let other = Index::decode(&self.bytes_of(what, INDEX_BYTES_MAX)?)?.without_numbers();
@@ -361,23 +363,27 @@ impl Fetch<'_> {
             return Ok(None);
         }
         let mut new = own.lacks(other);
-        let (mut left_out, mut broken) = (BTreeSet::new(), None);
+        let (mut left_out, mut broken, mut gone) = (BTreeSet::new(), None, None);
         for Contents { path, digest, size, .. } in new.kept_once() {
             let objects = self.base.objects.clone();
             if objects.has(digest, size) || self.base.comes_from_host(path, digest, size) {
                 continue;
             }
-            let came = match (&broken, objects.fits(size)) {
+            // Of a large file all its parts are looked at, when what came before is known.
+            let came = match (&broken, objects.fits(size.min(LARGE_BYTES))) {
                 (None, Ok(())) => self.contents(digest, size).map(drop),
                 (_, fits) => fits.and(Err(io::ErrorKind::NotConnected.into())),
             };
             if let Err(error) = came {
                 left_out.insert(digest);
                 // The next one may come all the same.
-                let is_its = is_full(&error) || error.kind() == io::ErrorKind::NotFound;
                 tracing::info!(event = "not_pinned", path = %path.display(), why = %error);
-                if !is_its && broken.is_none() {
-                    broken = Some(error);
+                match error.kind() {
+                    _ if is_full(&error) => {}
+                    // Another replica may have it.
+                    io::ErrorKind::NotFound => gone = Some(error),
+                    _ if broken.is_none() => broken = Some(error),
+                    _ => {}
                 }
             }
         }
@@ -388,7 +394,7 @@ impl Fetch<'_> {
         );
         let pins = new.files.len();
         own.files.extend(new.files);
-        match broken {
+        match broken.or(gone) {
             None => Ok(Some(pins)),
             Some(error) => Err(error),
         }

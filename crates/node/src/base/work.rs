@@ -68,8 +68,8 @@ enum Job {
     Read(Box<(Large, Hold)>),
     /// The node ends.
     End,
-    /// What follows this entry is for servers of this edition. True: entries before it went by here.
-    Follow(Box<Edition>, u64, bool),
+    /// What follows this entry is for servers of this edition. With a number, entries before it went by here, and it was demanded so often to catch up.
+    Follow(Box<Edition>, u64, Option<u64>),
     /// An edition begins: its number, and its entry.
     Edition(String, u64, u64),
 }
@@ -138,10 +138,8 @@ impl BaseWork {
     /// A server can begin behind an image with this state, and nowhere before: what its edition needs is got, also where no server runs yet. `anew`: the log was replaced by
     /// what begins there.
     pub fn begins_behind(&mut self, state: &ServerState, anew: bool) {
-        if anew {
-            self.base.is_behind();
-        }
-        self.tell(Job::Follow(Box::new(state.edition.clone()), state.index.0, anew));
+        let demanded = anew.then(|| self.base.is_behind());
+        self.tell(Job::Follow(Box::new(state.edition.clone()), state.index.0, demanded));
         self.began(&state.start);
     }
 
@@ -199,6 +197,8 @@ struct Work<'a> {
     unpinned: Vec<bytes::Bytes>,
     /// Others may have pinned more.
     is_behind: bool,
+    /// That many demands to catch up with them have come here.
+    demanded: u64,
     /// Facts about large files, for that base.
     late: Option<Late>,
     /// Large files that were read, and what keeps their contents until they are pinned.
@@ -235,6 +235,7 @@ impl<'a> Work<'a> {
             about: String::new(),
             unpinned: Vec::new(),
             is_behind: true,
+            demanded: main.demanded(),
             late,
             read,
             needed,
@@ -275,14 +276,15 @@ impl<'a> Work<'a> {
                         self.named(&about, |needed, base| needed.is_asked(entry, base));
                         drop(edition(self.main, &about));
                     }
-                    Job::Follow(edition, entry, anew) => {
+                    Job::Follow(edition, entry, demanded) => {
                         let base = Spec::decode(&edition.about).ok().map(|spec| spec.base);
                         self.needed.follow(entry, base);
                         self.follow(&edition.about);
                         if is_news(self.main, &edition) {
                             note_commands(self.main, &edition);
                         }
-                        if anew {
+                        if let Some(demanded) = demanded {
+                            self.demanded = demanded;
                             behind::note(self.main);
                         }
                         self.is_behind = true;
@@ -387,10 +389,9 @@ impl<'a> Work<'a> {
         let is_due = self.is_behind && self.has_begun;
         let Some(base) = self.base().filter(|_| is_due) else { return };
         let edition = Spec::decode(&self.about).ok().map(|spec| spec.base);
-        let demanded = self.main.demanded();
         if behind::catch_up(base, edition) {
             self.is_behind = false;
-            behind::over(self.main, demanded);
+            behind::over(self.main, self.demanded);
         }
     }
 
