@@ -54,7 +54,8 @@ fn an_ordinary_user() {
     }
     let as_user = || {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&skein);
+        // In other groups, too, which it cannot give up.
+        command.args(["--reuid=65534", "--regid=65534", "--groups=4,27,65534"]).arg(&skein);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("HOME", place.path("home")).env("SKEIN_RUN_DIR", place.path("run"));
         command.env("SKEIN_RUNTIME", &runtime).current_dir(place.path("home"));
@@ -80,6 +81,12 @@ fn an_ordinary_user() {
         assert_eq!(fs::metadata(format!("{node}/environ")).unwrap().uid(), 0, "{node}");
         assert_eq!(fs::metadata(node).unwrap().uid(), NOBODY);
     }
+    // Its servers have images.
+    let image = || {
+        let words = ["checkpoint", "create", "--name", "t", "--replica", "1"];
+        as_user().args(words).output().unwrap().status.success().then_some(())
+    };
+    common::cluster::wait_for_or("an image", what, image);
     assert_eq!(stopping.args(["stop"]).output().unwrap().status.code(), Some(0));
     assert_eq!(run.wait().unwrap().code(), Some(0));
     let dir = place.dir.path().to_str().unwrap();
