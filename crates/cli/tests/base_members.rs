@@ -8,13 +8,6 @@ use common::cluster::wait_for_or;
 use common::nodes::{Nodes, wait_redis};
 use common::resp::Reply;
 
-/// `MODULE LOAD` opens any file that a client names, and says that it is no module.
-fn with_modules() -> Nodes {
-    let mut nodes = Nodes::new();
-    nodes.hosts.setup.server.extend(["--enable-module-command", "yes"].map(String::from));
-    nodes
-}
-
 /// The server uses a file of its host: answers what it says to that.
 #[track_caller]
 fn uses(nodes: &Nodes, at: u64, name: &str) -> Reply {
@@ -44,7 +37,9 @@ fn wait_pinned(nodes: &Nodes, ids: &[u64], name: &str) {
 /// its host changes nothing.
 #[test]
 fn what_was_used_while_a_replica_was_away() {
-    let mut nodes = with_modules();
+    let mut nodes = Nodes::new();
+    // `MODULE LOAD` opens any file that a client names, and says that it is no module.
+    nodes.hosts.setup.server.extend(["--enable-module-command", "yes"].map(String::from));
     let file = nodes.place.path("late");
     fs::write(&file, "no module").unwrap();
     for id in 1..=3 {
@@ -53,25 +48,12 @@ fn what_was_used_while_a_replica_was_away() {
     nodes.wait_members(&[1, 2, 3]);
     wait_redis(nodes.ports[0]).set("first", "value").unwrap();
     nodes.wait_equal(&[1, 2, 3]);
-    let own = |nodes: &Nodes, id: u64, key: &str| {
-        nodes.status(id)["replicas"][0][key].as_u64().unwrap_or_default()
-    };
-    let last = own(&nodes, 3, "commit_index");
+    let last = nodes.own(3, "commit_index");
     nodes.kill(3);
     let said = uses(&nodes, 1, "late");
     assert!(matches!(said, Reply::Error(_)), "{said:?}");
     wait_pinned(&nodes, &[1, 2], "late");
-    let mut written = 0;
-    let mut client = wait_redis(nodes.ports[0]);
-    let forget = || {
-        written += 1;
-        if client.set(&format!("key:{written}"), "value").is_err() {
-            client = wait_redis(nodes.ports[0]);
-        }
-        let forgotten = || [1, 2].iter().all(|id| own(&nodes, *id, "first_entry") > last + 1);
-        (written % 50 == 0 && forgotten()).then_some(())
-    };
-    wait_for_or("the others to forget what it lacks", || nodes.evidence(), forget);
+    nodes.write_until_forgotten(&[1, 2], last);
     nodes.start(3);
     nodes.wait_equal(&[1, 2, 3]);
     let log = fs::read_to_string(nodes.hosts.log(3)).unwrap();
@@ -91,9 +73,8 @@ fn what_was_used_while_a_replica_was_away() {
 /// An upgrade is given up as a file of its host is wrong. The file is mended, and the same upgrade is given again: no replica has the file as it was.
 #[test]
 fn an_upgrade_that_is_repeated_with_a_mended_file() {
-    let mut nodes = with_modules();
+    let mut nodes = Nodes::new();
     nodes.keep_data();
-    nodes.hosts.setup.server.extend(["--enable-module-command", "yes"].map(String::from));
     let file = nodes.place.path("more.conf");
     fs::write(&file, "no-such-directive yes\n").unwrap();
     for id in 1..=3 {

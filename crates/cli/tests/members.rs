@@ -466,26 +466,9 @@ fn a_replica_that_was_away_for_long_comes_back() {
     nodes.wait_members(&[1, 2, 3]);
     wait_redis(nodes.ports[0]).set("first", "value").unwrap();
     nodes.wait_equal(&[1, 2, 3]);
-    let own = |nodes: &Nodes, id: u64, key: &str| {
-        nodes.status(id)["replicas"][0][key].as_u64().unwrap_or_default()
-    };
-    let last = own(&nodes, 3, "commit_index");
+    let last = nodes.own(3, "commit_index");
     nodes.kill(3);
-    let mut written = 0;
-    let mut client = wait_redis(nodes.ports[0]);
-    wait_for_or(
-        "the others to forget what it lacks",
-        || nodes.evidence(),
-        || {
-            written += 1;
-            let set = client.set(&format!("key:{written}"), "value");
-            if set.is_err() {
-                client = wait_redis(nodes.ports[0]);
-            }
-            let forgotten = || [1, 2].iter().all(|id| own(&nodes, *id, "first_entry") > last + 1);
-            (written % 50 == 0 && forgotten()).then_some(())
-        },
-    );
+    nodes.write_until_forgotten(&[1, 2], last);
     let args = nodes.hosts.setup.server[1..].to_vec();
     let mut words = vec!["upgrade", "--args"];
     words.extend(args.iter().map(String::as_str));

@@ -149,6 +149,28 @@ impl Nodes {
         self.hosts.status(id).unwrap()
     }
 
+    /// A number that a node's status has of itself.
+    pub fn own(&self, id: u64, key: &str) -> u64 {
+        self.status(id)["replicas"][0][key].as_u64().unwrap_or_default()
+    }
+
+    /// Writes at the first node until these have forgotten all that a replica lacks whose log ends with this entry.
+    #[track_caller]
+    pub fn write_until_forgotten(&self, ids: &[u64], last: u64) {
+        let mut written = 0;
+        let mut client = wait_redis(self.ports[0]);
+        let forgotten = || {
+            written += 1;
+            let set = client.set(&format!("key:{written}"), "value");
+            if set.is_err() {
+                client = wait_redis(self.ports[0]);
+            }
+            let forgotten = || ids.iter().all(|id| self.own(*id, "first_entry") > last + 1);
+            (written % 50 == 0 && forgotten()).then_some(())
+        };
+        wait_for_or("the others to forget what it lacks", || self.evidence(), forgotten);
+    }
+
     /// The members that a node knows: ids with a vote.
     pub fn members(&self, id: u64) -> Vec<u64> {
         let listed = self.hosts.members(id).unwrap();
