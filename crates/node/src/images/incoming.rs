@@ -98,26 +98,16 @@ impl Incoming {
                 self.finish().map(Progress::Whole)
             }
         });
-        if let Err(error) = &taken {
-            if error.is_damage() {
-                self.give_up(error);
-            } else if matches!(error, ImageError::DiskFull { .. }) {
-                self.forget();
-            }
+        if let Err(error) = &taken
+            && (error.is_damage() || matches!(error, ImageError::DiskFull { .. }))
+        {
+            self.give_up(error);
         }
         taken
     }
 
-    /// Removes what has come.
-    pub fn forget(&mut self) {
-        self.pinned = None;
-        // What stays is in nobody's way but that of others' bytes.
-        let _ = durable::remove(&self.path);
-        self.store.try_to_collect();
-    }
-
     /// The next try begins anew, and gets the packs that were damaged here.
-    fn give_up(&self, error: &ImageError) {
+    fn give_up(&mut self, error: &ImageError) {
         if error.is_damage()
             && let Err(error) = self.store.set_aside_all_of(&self.path)
         {
@@ -125,6 +115,8 @@ impl Incoming {
         }
         // The try has failed already, for a reason that is told.
         let _ = durable::remove(&self.path);
+        self.pinned = None;
+        self.store.try_to_collect();
     }
 
     fn put(&mut self, from: u64, given: &[u8]) -> Result<(), ImageError> {
