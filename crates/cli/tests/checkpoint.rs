@@ -464,24 +464,27 @@ fn images_are_shown_copied_and_removed() {
 
 /// Of a server that does nothing by itself: its servers are compared some time after a request.
 #[test]
-fn an_image_that_is_taken_twice_of_one_entry_stays() {
+fn an_entry_has_one_image_which_stays() {
     let (place, port) = (Place::new(), free_port());
     let server = own::compiled(&place, "dice.c");
     let server = [server.to_str().unwrap(), "2", &port.to_string()];
     let cluster = Cluster::start_in(place, port, &["--replicas", "3"], &server);
     cluster.wait_ready();
     let mut client = Lines::connect(port, ANSWER).unwrap();
-    let json = |words: &[&str]| -> Option<Value> {
+    let run = |words: &[&str]| {
         let words = [&["checkpoint"], words, &["--name", "t", "--json"]].concat();
-        serde_json::from_slice(&cluster.place.run(&words).stdout).ok()
+        cluster.place.run(&words)
     };
-    let create = || json(&["create", "--replica", "2"])?["index"].as_u64();
+    let json =
+        |words: &[&str]| -> Option<Value> { serde_json::from_slice(&run(words).stdout).ok() };
+    let create = ["create", "--replica", "2"];
     let twice = || {
         assert_eq!(client.ask("0").unwrap(), "done");
-        let first = create()?;
-        (create()? == first).then_some(first)
+        let first = json(&create)?["index"].as_u64()?;
+        let again = String::from_utf8(run(&create).stderr).unwrap();
+        again.contains(&format!("there is an image of entry {first} already")).then_some(first)
     };
-    let entry = wait_for_or("two images of one entry", || cluster.evidence(), twice);
+    let entry = wait_for_or("a second one to be refused", || cluster.evidence(), twice);
     let counts = || {
         let all = json(&["ls"])?;
         let row = all.as_array()?.iter().find(|row| row["replica"] == 2)?.clone();
