@@ -244,7 +244,8 @@ pub struct Header {
     pub numbers: AtomicU32,
     /// The descriptor of the file from which they are; written by the runtime.
     pub restored_from: AtomicU32,
-    _pad3: u32,
+    /// Changes to what processes map of shared memory, and holes that were made in it, from 1; 0: they are not counted. Written by the runtime.
+    pub shared_changes: AtomicU32,
     /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.

@@ -115,7 +115,7 @@ impl Record {
             let end = (at + bytes as u64).next_multiple_of(PAGE_BYTES);
             let from = (at - at % PAGE_BYTES).max(next);
             let [from, to] = [from, end].map(|at| self.heap_at + at);
-            copy_pages(&mut pages, &self.arena, [self.heap_at, from, to], None, failed)?;
+            copy_pages(&mut pages, &self.arena, [self.heap_at, from, to], || Ok(()), failed)?;
             next = end.max(next);
         }
         Ok(pages)

@@ -40,6 +40,7 @@ mod proc;
 pub mod processes;
 mod raw;
 pub mod restore_file;
+pub mod shared;
 mod stand_ins;
 pub mod take;
 mod written;

@@ -77,6 +77,11 @@ impl Mapping {
         self.file.1 != 0
     }
 
+    /// Whether it is memory that never was a file's, whose only descriptors are the kernel's.
+    pub(crate) fn is_of_nobody(&self) -> bool {
+        self.name == SHARED_WAS || self.name.starts_with("[anon_shmem:")
+    }
+
     /// Whether its content is compared: not the kernel's own pages, nor shared read-only memory, which is a file's.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -120,6 +120,11 @@ impl Pages {
         Ok(Self { pid, host_pid, pagemap: open("pagemap")?, memory: open("mem")? })
     }
 
+    /// What the kernel is asked by.
+    pub(crate) const fn pagemap(&self) -> &File {
+        &self.pagemap
+    }
+
     /// Calls `each` for the pages of a private mapping that the process has written itself.
     ///
     /// # Errors

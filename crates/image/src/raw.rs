@@ -1,7 +1,7 @@
 //! Pages of what a server's processes share, copied as they are while it stands: hashing and comparing follow when it has gone on.
 
 use crate::copied::{Copied, Page, Room};
-use crate::form::PAGE_BYTES;
+use crate::form::{PAGE_BYTES, is_zero};
 use std::io;
 use std::ops::Range;
 
@@ -98,6 +98,26 @@ impl Raw {
     }
 }
 
+/// The pages of both that are not zero, in order; where both have one, that of `over`.
+pub(crate) fn merged<'a>(
+    under: &'a Raw,
+    over: &'a Raw,
+) -> impl Iterator<Item = (u64, &'a [u8; PAGE])> {
+    let (mut under, mut over) = (under.each().peekable(), over.each().peekable());
+    let next = move || match (under.peek(), over.peek()) {
+        (Some((low, _)), Some((high, _))) if low < high => under.next(),
+        (Some((low, _)), Some((high, _))) => {
+            if low == high {
+                under.next();
+            }
+            over.next()
+        }
+        (Some(_), None) => under.next(),
+        (None, _) => over.next(),
+    };
+    std::iter::from_fn(next).filter(|(_, page)| !is_zero(*page))
+}
+
 /// The next page, behind so many others, is at this position.
 fn put(rows: &mut Vec<Range<u64>>, before: &mut Vec<usize>, fresh: usize, at: u64) {
     match rows.last_mut() {
@@ -128,5 +148,25 @@ mod tests {
         let there: Vec<_> = raw.there(0x1800, 0x5800).collect();
         assert_eq!(there, [0x1800..0x3000, 0x5000..0x5800]);
         assert_eq!(raw.there(0x3000, 0x5000).count(), 0);
+    }
+
+    #[test]
+    fn what_came_later_counts() {
+        let of = |pages: &[(u64, u8)]| {
+            let mut raw = Raw::default();
+            pages.iter().for_each(|(at, byte)| raw.add(*at << 12, &[*byte; PAGE]).unwrap());
+            raw
+        };
+        let under = of(&[(1, 1), (2, 2), (4, 4), (7, 7)]);
+        let over = of(&[(0, 10), (2, 12), (3, 13), (4, 0), (5, 0), (9, 19)]);
+        let found = |under, over| {
+            let all = merged(under, over).map(|(at, page)| (at >> 12, page[9]));
+            all.collect::<Vec<_>>()
+        };
+        let all = [(0, 10), (1, 1), (2, 12), (3, 13), (7, 7), (9, 19)];
+        assert_eq!(found(&under, &over), all);
+        let none = Raw::default();
+        assert_eq!(found(&under, &none), [(1, 1), (2, 2), (4, 4), (7, 7)]);
+        assert_eq!(found(&none, &over), [(0, 10), (2, 12), (3, 13), (9, 19)]);
     }
 }

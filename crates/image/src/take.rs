@@ -15,8 +15,8 @@ mod standing;
 use self::descriptors::Opened;
 use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
-pub(crate) use self::objects::copy_pages;
 pub use self::objects::each_page;
+pub(crate) use self::objects::{copy_pages, read_there};
 use self::program::Given;
 use self::renamed::{Names, Renamed};
 use self::settings::Ids;
@@ -33,6 +33,7 @@ use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
 use crate::raw::Raw;
+use crate::shared::SharedAhead;
 use crate::stand_ins::{SpareNumbers, StandIns};
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
@@ -77,6 +78,19 @@ pub struct Figures {
     pub spared: u64,
     /// Of the memory or the file without a path that has the most: these are read in any case.
     pub shared: usize,
+    /// Pages of what processes share that were read while the server went on,
+    pub shared_before: usize,
+    /// and those that were written by then, and read again.
+    pub shared_again: usize,
+}
+
+/// What there is already for what processes share.
+#[derive(Debug, Default)]
+pub struct Shares {
+    /// Memory for it.
+    pub room: Option<Room>,
+    /// What was read of it while the server went on.
+    pub read: Option<SharedAhead>,
 }
 
 /// Paths of files that a server may know, and, of regular files, what its mounts are known to show there.
@@ -131,7 +145,7 @@ pub struct Taken<'b> {
 
 impl Source<'_> {
     /// Begins a copy of what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. [`Standing::finish`] ends it. After an error
-    /// the one before does not count any more: some of what was written since is not noted any longer. What processes share is copied into `room`, if that is there.
+    /// the one before does not count any more: some of what was written since is not noted any longer.
     /// `meanwhile` reads the server's files, of which it is told what was written, and tells the paths of all that are in its private layer; it does so beside the reading of the processes'
     /// memory, on a thread of its own if there may be one.
     ///
@@ -140,7 +154,7 @@ impl Source<'_> {
     pub fn stand<'s, 'b>(
         &'s self,
         before: Option<&'b Before>,
-        room: Option<Room>,
+        shares: Shares,
         deadline: Instant,
         meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths> + Send,
     ) -> Result<Standing<'s, 'b>> {
@@ -173,7 +187,7 @@ impl Source<'_> {
             if begun.is_ok() {
                 let _ = is_ready.recv().map(|()| go.send(()));
             }
-            let memory = self.memory(&header, &processes, (before, room), tell, deadline);
+            let memory = self.memory(&header, &processes, (before, shares), tell, deadline);
             is_given_up.store(memory.is_err(), Ordering::Relaxed);
             let memory = memory?;
             let aside = match begun {
@@ -283,12 +297,13 @@ impl Source<'_> {
         &'s self,
         header: &[u8],
         processes: &[Process],
-        (before, room): (Option<&'b Before>, Option<Room>),
+        (before, shares): (Option<&'b Before>, Shares),
         tell: Sender<Vec<u8>>,
         deadline: Instant,
     ) -> Result<Memory<'s, 'b>> {
         let (mut image, mut stand, mappings) = self.mapped(header, processes, before, deadline)?;
-        image.room = room;
+        let read = shares.read.filter(|read| self.watches && read.counts(header));
+        image.ahead = objects::Ahead { room: shares.room, read, ..objects::Ahead::default() };
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
         // Where no image is before, all is read: then it is not asked first what that is.
@@ -422,7 +437,7 @@ impl Aside<'_> {
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
         let mut pages = Raw::default();
         let places = [begin, begin, self.sizes.file_bytes() as u64];
-        copy_pages(&mut pages, self.arena, places, None, failed)?;
+        copy_pages(&mut pages, self.arena, places, || Ok(()), failed)?;
         let (at, heap) = (word(header, offset_of!(Header, parts_at)), self.sizes.heap as u64);
         let end = at.checked_add(PARTS_BYTES as u64).filter(|end| at != 0 && *end <= heap);
         let table = end.map_or_else(|| vec![0; PARTS_BYTES], |end| pages.bytes(at, end));
@@ -446,7 +461,7 @@ const fn refused_as(why: String) -> MemoryError {
 }
 
 /// Device and inode number.
-type FileId = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 
 /// An image that is being written.
 struct Image<'a, 'b> {
@@ -491,8 +506,8 @@ struct Image<'a, 'b> {
     ids: Option<Ids>,
     /// Pages that stand-ins did without.
     spared: u64,
-    /// For pages that processes share.
-    room: Option<Room>,
+    /// What was done before for what processes share.
+    ahead: objects::Ahead,
     /// Of the object with the most.
     most_shared: usize,
 }
@@ -539,7 +554,7 @@ impl<'a, 'b> Image<'a, 'b> {
             first_lock: 0,
             ids: None,
             spared: 0,
-            room: None,
+            ahead: objects::Ahead::default(),
             most_shared: 0,
         }
     }
@@ -741,7 +756,9 @@ impl<'a, 'b> Image<'a, 'b> {
         };
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
         let (spared, shared) = (self.spared, self.most_shared);
-        let figures = Figures { processes, mappings, pages, spared, shared };
+        let (shared_before, shared_again) = (self.ahead.before, self.ahead.again);
+        let figures =
+            Figures { processes, mappings, pages, spared, shared, shared_before, shared_again };
         Ok(Taken { copied: self.copied, figures, places, rewritten })
     }
 }

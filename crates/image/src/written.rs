@@ -7,7 +7,7 @@
 //! To tell of each page whether it is there takes ten times as long as to list those that are not protected. So these are listed first, and long rows that the image before has and that are
 //! not among them are passed over ([`passed`]).
 //!
-//! Shared memory is not read this way: who wrote it may be gone.
+//! Who wrote shared memory since then may be gone; what of it is written during a short time is found out as well ([`crate::shared`]).
 
 use crate::before::Lookup;
 use crate::form::PAGE_BYTES;
@@ -171,11 +171,29 @@ impl Watch {
         // SAFETY: the structure as the kernel reads and writes it.
         let registered =
             unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER_CALL, range.as_mut_ptr()) };
-        let mut unmark = [start, end - start, 0];
-        // SAFETY: the structure as the kernel reads and writes it.
-        let done = registered == 0
-            && unsafe { libc::ioctl(self.0.as_raw_fd(), PROTECT_CALL, unmark.as_mut_ptr()) } == 0;
+        let done = registered == 0 && self.set(start, end, false);
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Protects all pages of a shared mapping, those that the process has not used yet, too; false: not all of them.
+    pub(crate) fn protect(&self, pagemap: &File, start: u64, end: u64) -> bool {
+        let mut region = [Region::default()];
+        let mut scan = Scan { flags: CHECK, max_pages: 1, ..Scan::of(start, end, &mut region) };
+        let is_watched = scan.call(pagemap).is_some();
+        (is_watched || self.register(start, end).is_ok()) && self.set(start, end, true)
+    }
+
+    /// Takes the protection off.
+    pub(crate) fn unprotect(&self, start: u64, end: u64) {
+        // Where there is nothing any more, nothing is protected.
+        self.set(start, end, false);
+    }
+
+    /// `UFFDIO_WRITEPROTECT`.
+    fn set(&self, start: u64, end: u64, protects: bool) -> bool {
+        let mut range = [start, end - start, protects.into()];
+        // SAFETY: the structure as the kernel reads and writes it.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), PROTECT_CALL, range.as_mut_ptr()) == 0 }
     }
 
     /// Whether a mapping has any page of the process's own: servers reserve terabytes that they never use, which need not be watched.
@@ -292,7 +310,8 @@ fn passed(
         return rows;
     }
     static LISTING: OnceLock<Listing> = OnceLock::new();
-    let listing = *LISTING.get_or_init(|| Listing::tried().unwrap_or(Listing::Wrong));
+    let tried = || Listing::tried(libc::MAP_PRIVATE).unwrap_or(Listing::Wrong);
+    let listing = *LISTING.get_or_init(tried);
     if listing == Listing::Wrong {
         return rows;
     }
@@ -370,8 +389,8 @@ enum Listing {
 }
 
 impl Listing {
-    /// Tried with memory of this process.
-    fn tried() -> io::Result<Self> {
+    /// Tried with memory of this process, private or shared.
+    fn tried(kind: i32) -> io::Result<Self> {
         let release = proc::text("/proc/sys/kernel/osrelease")?;
         if version(&release).is_none_or(|version| version < (6, 9)) {
             return Ok(Self::Wrong);
@@ -385,7 +404,7 @@ impl Listing {
         let watch = Watch::with(unsafe { OwnedFd::from_raw_fd(fd as i32) });
         // Where it begins and ends there may be a table for its neighbours.
         let bytes = 3 * TABLE_BYTES as usize;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: new memory of nothing.
         let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
@@ -426,6 +445,37 @@ impl Listing {
             (false, _) => Self::Wrong,
         })
     }
+}
+
+/// Whether this kernel lists all of a shared mapping that is not protected.
+pub(crate) fn tells_of_shared() -> bool {
+    static LISTING: OnceLock<Listing> = OnceLock::new();
+    let tried = || Listing::tried(libc::MAP_SHARED).unwrap_or(Listing::Wrong);
+    *LISTING.get_or_init(tried) == Listing::Whole
+}
+
+/// The rows of a shared mapping that are not protected, in order, from one address to another; `None`: it is not watched, or not all of it.
+pub(crate) fn unprotected(pagemap: &File, start: u64, end: u64) -> Option<Vec<(u64, u64)>> {
+    let mut regions = vec![Region::default(); REGIONS];
+    let mut rows = Vec::new();
+    let mut at = start;
+    while at < end {
+        let mut scan = Scan {
+            flags: CHECK,
+            mask: WRITTEN,
+            returned: WRITTEN,
+            ..Scan::of(at, end, &mut regions)
+        };
+        let found = scan.call(pagemap)?;
+        let found = &regions[..found.min(REGIONS)];
+        rows.extend(found.iter().map(|region| (region.start, region.end)));
+        let next = behind(&scan, found);
+        if next <= at {
+            return None;
+        }
+        at = next;
+    }
+    Some(rows)
 }
 
 /// The first two numbers of a kernel's release.

@@ -1,6 +1,7 @@
 //! What a server tells the kernel about its memory, and what the kernel shows only in the list of mappings that counts all pages: which parts a fork copies, huge pages, protection keys, seals.
 //! It is rare, and noted: as long as a server has told nothing, its node need not read that list for an image ([`Use::MemoryAdvice`]).
 
+use crate::process::shared;
 use crate::sys;
 use crate::uses::{self, Use};
 use skein_libos::errno::Result;
@@ -15,14 +16,15 @@ pub const DROPPABLE: u32 = 8;
 pub const MAPPED_AS: [u32; 3] =
     [DROPPABLE, libc::MAP_SHARED as u32, libc::MAP_SHARED_VALIDATE as u32];
 
-/// Advice about copies at a fork and huge pages.
-pub const ADVICE: [i32; 6] = [
+/// Advice about copies at a fork and huge pages; and that by which what processes share gets a hole.
+pub const ADVICE: [i32; 7] = [
     libc::MADV_DONTFORK,
     libc::MADV_DOFORK,
     libc::MADV_WIPEONFORK,
     libc::MADV_KEEPONFORK,
     libc::MADV_HUGEPAGE,
     libc::MADV_NOHUGEPAGE,
+    libc::MADV_REMOVE,
 ];
 /// Calls that are such a word whatever their arguments are.
 pub const ALWAYS: [i64; 2] = [MSEAL, libc::SYS_pkey_mprotect];
@@ -51,9 +53,14 @@ pub unsafe fn handle(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_madvise => ADVICE.contains(&(a[2] as i32)),
         _ => ALWAYS.contains(&nr),
     };
-    if is {
+    let is_hole = nr == libc::SYS_madvise && a[2] as i32 == libc::MADV_REMOVE;
+    if is && !is_hole {
         uses::note(Use::MemoryAdvice);
     }
     // SAFETY: the caller's contract.
-    (is && !is_map).then(|| unsafe { sys::call(nr, a) })
+    let result = (is && !is_map).then(|| unsafe { sys::call(nr, a) });
+    if is_hole {
+        shared::changed();
+    }
+    result
 }

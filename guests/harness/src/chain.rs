@@ -5,6 +5,7 @@ use skein_image::before::Before;
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::copied::{Page, hash};
 use skein_image::precopy::Precopied;
+use skein_image::shared::SharedAhead;
 use skein_image::take::{Figures, Taken};
 use skein_image::{About, Copied, FilesCopied, MemoryError, Plain};
 use std::collections::{BTreeSet, HashMap};
@@ -37,6 +38,8 @@ pub struct Chain {
     before: Option<Before>,
     /// What was read of the guest's memory since.
     precopied: Precopied,
+    /// The same of what its processes share.
+    shared: Option<SharedAhead>,
     /// All pages of the images so far, by their hashes.
     pages: HashMap<u128, Box<[u8; 4096]>>,
     /// The pages that the last image had itself.
@@ -53,6 +56,11 @@ impl Chain {
         self.before.take()
     }
 
+    /// Takes away what was read of what the guest's processes share.
+    pub const fn take_shared(&mut self) -> Option<SharedAhead> {
+        self.shared.take()
+    }
+
     /// The image before.
     #[must_use]
     pub const fn before(&self) -> Option<&Before> {
@@ -65,17 +73,21 @@ impl Chain {
     /// The image before does not count any more.
     pub fn precopy_beside<T>(
         &mut self,
-        init: u32,
+        (init, arena): (u32, &File),
         other: impl FnOnce() -> T,
     ) -> Result<T, MemoryError> {
         let before = self.before.get_or_insert_default();
-        let precopied = &mut self.precopied;
+        let (precopied, shared) = (&mut self.precopied, &mut self.shared);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let is_wanted = &mut || !is_over.load(Ordering::Relaxed);
                 while is_wanted() {
                     precopied.read(init, before, 0, is_wanted)?;
+                    // It takes off what protects pages.
+                    drop(shared.take());
+                    let all = &mut || true;
+                    *shared = SharedAhead::read(arena, init, before, 0, &mut None, all);
                 }
                 Ok(())
             });

@@ -14,7 +14,7 @@ use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_image::before::Before;
-use skein_image::take::{Figures, Forks, Paths, Source};
+use skein_image::take::{Figures, Forks, Paths, Shares, Source};
 use skein_image::{MemoryError, SpareNumbers};
 use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
@@ -255,8 +255,8 @@ impl Node {
     /// # Errors
     /// It does not come there, or the image before does not count any more.
     pub fn stand_precopied(&mut self, log: &[Vec<u8>], at: u64) -> io::Result<bool> {
-        let mut chain = std::mem::take(&mut self.chain);
-        let stands = chain.precopy_beside(self.guest.init(), || self.stand(log, at));
+        let (mut chain, arena) = (std::mem::take(&mut self.chain), self.memory.try_clone()?);
+        let stands = chain.precopy_beside((self.guest.init(), &arena), || self.stand(log, at));
         self.chain = chain;
         stands.map_err(Error::other)?
     }
@@ -313,8 +313,9 @@ impl Node {
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         let deadline = Instant::now() + IDLE_LIMIT;
         let before = chain.take_before();
+        let shares = Shares { room: None, read: chain.take_shared() };
         let before = before.as_ref();
-        let standing = match source.stand(before, None, deadline, |_| Ok(Paths::new())) {
+        let standing = match source.stand(before, shares, deadline, |_| Ok(Paths::new())) {
             Ok(standing) => standing,
             Err(why) => return Ok(Err(why)),
         };

@@ -98,8 +98,20 @@ pub fn at(
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// The pages that an image had itself, those that were read before it, those of files that it had from one before, and those that copies of the guest's processes did without.
-type Pages = (usize, usize, usize, u64);
+/// Pages of an image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pages {
+    /// It had these itself.
+    pub own: usize,
+    /// They were read before it,
+    pub before: usize,
+    /// and of what processes share these.
+    pub shared_before: usize,
+    /// Of files, it had these from one before.
+    pub of_files: usize,
+    /// Copies of the guest's processes did without them.
+    pub spared: u64,
+}
 
 /// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had, or the first
 /// difference between the two, or between what the guest then does and what it did without; `None`: an image cannot hold it.
@@ -134,7 +146,7 @@ pub fn in_a_row(
         let paths = Files::of(node.guest())?.paths()?;
         let mut bytes = [Vec::new(), Vec::new()];
         let mut roots = Vec::new();
-        let mut spared = 0;
+        let (mut spared, mut shared_before) = (0, 0);
         // The whole one first: the kernel may join mappings when it begins to watch them.
         for (reading, bytes) in [Reading::Whole, reading].into_iter().zip(&mut bytes) {
             let (mut file, figures) = match node.image(given, paths.clone(), 0, reading)? {
@@ -145,10 +157,11 @@ pub fn in_a_row(
             file.rewind()?;
             file.read_to_end(bytes)?;
             spared += figures.spared;
+            shared_before += figures.shared_before;
             roots.push(node.root);
         }
-        let Chain { fresh: own, read_before, known, .. } = node.chain;
-        fresh.push((own, read_before, known, spared));
+        let Chain { fresh: own, read_before: before, known: of_files, .. } = node.chain;
+        fresh.push(Pages { own, before, shared_before, of_files, spared });
         // The carrier's own stack is another one when its process forks.
         let place = match reading {
             Reading::Forked => (roots[0] != roots[1]).then_some(0),
@@ -192,6 +205,8 @@ pub struct Rows {
     pub spared: u64,
     /// They were read before.
     pub read_before: u64,
+    /// The same of what processes share.
+    pub shared_before: u64,
 }
 
 /// Takes up to `count` images in a row of each guest that `words` select. `None`: not all are what whole ones are.
@@ -230,10 +245,11 @@ pub fn rows(
                 Some(Ok(pages)) => {
                     println!("alike   {:28} {reading:?}: {pages:?}", guest.name);
                     is_alike = true;
-                    for (_, read_before, _, spared) in &pages {
+                    for one in &pages {
                         rows.images += 1;
-                        rows.spared += spared;
-                        rows.read_before += *read_before as u64;
+                        rows.spared += one.spared;
+                        rows.read_before += one.before as u64;
+                        rows.shared_before += one.shared_before as u64;
                     }
                 }
                 Some(Err(why)) => {

@@ -7,7 +7,8 @@ use crate::copied::Room;
 use crate::maps::{self, MEMFD, MEMORY, Mapping, unnoticed};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
-use crate::raw::Raw;
+use crate::raw::{Raw, merged};
+use crate::shared::{Counts, Protected, SharedAhead};
 use crate::{MemoryError, Result};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::unistd::{Whence, lseek64};
@@ -40,6 +41,38 @@ enum Content {
     Mapped(Vec<Shown>),
     /// It is copied.
     Held(Raw),
+    /// It was copied before, but for what was written since.
+    Ahead { pages: Raw, since: Raw },
+}
+
+/// What was done for objects before the server stood.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Memory for their pages.
+    pub(super) room: Option<Room>,
+    /// Those that were read.
+    pub(super) read: Option<SharedAhead>,
+    /// Taken off when the server need not stand any longer.
+    pub(super) protected: Vec<Protected>,
+    /// The number of their pages,
+    pub(super) before: usize,
+    /// and of those that were written since.
+    pub(super) again: usize,
+}
+
+impl Ahead {
+    /// What was read of the object that these mappings show, if that counts.
+    fn counts(&mut self, processes: &[Process], places: &[Shown]) -> Option<Counts> {
+        let host_pid =
+            |one: &Shown| processes.iter().find(|p| p.pid == one.pid).map(|p| p.host_pid);
+        let known = places.iter().map(|one| Some((host_pid(one)?, &one.mapping)));
+        let known: Vec<_> = known.collect::<Option<_>>()?;
+        let mut counts = self.read.as_mut()?.take(places.first()?.mapping.file, &known)?;
+        self.protected.append(&mut counts.protected);
+        self.before += counts.pages.len();
+        self.again += counts.since.len();
+        Some(counts)
+    }
 }
 
 /// A mapping of an object.
@@ -173,17 +206,17 @@ impl Image<'_, '_> {
         deadline: Instant,
         may: impl Fn(&Shared) -> bool,
     ) -> Result<()> {
-        let room = &mut self.room;
+        let ahead = &mut self.ahead;
         self.shared
             .iter_mut()
             .filter(|one| may(one))
-            .try_for_each(|one| one.hold(processes, room, deadline))
+            .try_for_each(|one| one.hold(processes, ahead, deadline))
     }
 
     /// The pages of the object that has the most.
     pub(super) fn most_shared(&self) -> usize {
         let pages = self.shared.iter().map(|one| match &one.content {
-            Content::Held(pages) => pages.len(),
+            Content::Held(pages) | Content::Ahead { pages, .. } => pages.len(),
             Content::File(_) | Content::Mapped(_) => 0,
         });
         pages.max().unwrap_or_default()
@@ -197,10 +230,14 @@ impl Image<'_, '_> {
         {
             let mut before = images.map(|before| before.object(number));
             let first = self.runs.len();
-            let Content::Held(pages) = content else {
-                unreachable!("all objects are copied while the server stands")
+            let (pages, since) = match content {
+                Content::Held(pages) => (pages, Raw::default()),
+                Content::Ahead { pages, since } => (pages, since),
+                Content::File(_) | Content::Mapped(_) => {
+                    unreachable!("all objects are copied while the server stands")
+                }
             };
-            for (offset, page) in pages.each() {
+            for (offset, page) in merged(&pages, &since) {
                 self.compared(offset, page, before.as_mut())?;
             }
             record.runs = self.since(first);
@@ -208,6 +245,11 @@ impl Image<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Where a mapping ends in its object.
+const fn end(mapping: &Mapping) -> u64 {
+    mapping.offset + (mapping.end - mapping.start)
 }
 
 fn no_memory(error: io::Error) -> MemoryError {
@@ -218,7 +260,7 @@ fn no_memory(error: io::Error) -> MemoryError {
 fn pages_of(file: &File, bytes: u64, room: &mut Option<Room>, deadline: Instant) -> Result<Raw> {
     let failed = |error| MemoryError::Read { what: "a file without a path".into(), error };
     let mut pages = Raw::with_room(room.take_if(|room| room.is_used_by(bytes)));
-    copy_pages(&mut pages, file, [0, 0, bytes], Some(deadline), failed)?;
+    copy_pages(&mut pages, file, [0, 0, bytes], || in_time(deadline), failed)?;
     Ok(pages)
 }
 
@@ -230,8 +272,7 @@ fn mapped(
     deadline: Instant,
 ) -> Result<(u64, Raw)> {
     let process_of = |pid| processes.iter().find(|process| process.pid == pid);
-    let end = |one: &Shown| one.mapping.offset + (one.mapping.end - one.mapping.start);
-    let bytes = places.iter().map(end).max().unwrap_or_default();
+    let bytes = places.iter().map(|one| end(&one.mapping)).max().unwrap_or_default();
     let file = places.first().and_then(|first| {
         process_of(first.pid).and_then(|process| maps::open_memory(process, &first.mapping))
     });
@@ -267,20 +308,24 @@ impl Shared {
     }
 
     /// Copies its content.
-    fn hold(
-        &mut self,
-        processes: &[Process],
-        room: &mut Option<Room>,
-        deadline: Instant,
-    ) -> Result<()> {
+    fn hold(&mut self, processes: &[Process], ahead: &mut Ahead, deadline: Instant) -> Result<()> {
+        let room = &mut ahead.room;
         let pages = match &mut self.content {
             Content::File(file) => pages_of(file, self.record.bytes, room, deadline)?,
             Content::Mapped(places) => {
+                if let Some(counts) = ahead.counts(processes, places) {
+                    let ends = places.iter().map(|one| end(&one.mapping));
+                    self.record.bytes = ends.max().unwrap_or_default();
+                    let (pages, since) = (counts.pages, counts.since);
+                    self.content = Content::Ahead { pages, since };
+                    return Ok(());
+                }
+                let room = &mut ahead.room;
                 let (bytes, pages) = mapped(processes, std::mem::take(places), room, deadline)?;
                 self.record.bytes = bytes;
                 pages
             }
-            Content::Held(_) => return Ok(()),
+            Content::Held(_) | Content::Ahead { .. } => return Ok(()),
         };
         self.content = Content::Held(pages);
         Ok(())
@@ -290,7 +335,7 @@ impl Shared {
     pub(super) fn take_shown(&mut self) -> Vec<Shown> {
         match &mut self.content {
             Content::Mapped(shown) => std::mem::take(shown),
-            Content::File(_) | Content::Held(_) => Vec::new(),
+            Content::File(_) | Content::Held(_) | Content::Ahead { .. } => Vec::new(),
         }
     }
 }
@@ -357,17 +402,17 @@ pub fn each_page(
 /// Copies those of the pages of a file from `begin` to `end` that are not zero, by their positions behind `origin`.
 ///
 /// # Errors
-/// It cannot be read, or not until `deadline`; or there is no memory.
+/// It cannot be read; there is no memory; or an error of `goes_on`.
 pub(crate) fn copy_pages(
     pages: &mut Raw,
     file: &File,
     [origin, begin, end]: [u64; 3],
-    deadline: Option<Instant>,
+    mut goes_on: impl FnMut() -> Result<()>,
     failed: impl Fn(io::Error) -> MemoryError,
 ) -> Result<()> {
     each_part(file, begin, end, &failed, |mut offset, last| {
         while offset < last {
-            deadline.map_or(Ok(()), in_time)?;
+            goes_on()?;
             let most = ((last - offset).div_ceil(PAGE_BYTES) as usize).min(PIECE_PAGES);
             let read = |room: &mut [u8]| read_there(file, offset, room);
             let read = pages.fill(offset - origin, most, read).map_err(&failed)?;
@@ -401,7 +446,7 @@ fn each_part(
 }
 
 /// Reads from a position on. The last page of a file may be a part of one, and zeros follow.
-fn read_there(file: &File, at: u64, room: &mut [u8]) -> io::Result<()> {
+pub(crate) fn read_there(file: &File, at: u64, room: &mut [u8]) -> io::Result<()> {
     let mut len = 0;
     while len < room.len() {
         match file.read_at(&mut room[len..], at + len as u64)? {

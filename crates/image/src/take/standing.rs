@@ -91,6 +91,7 @@ impl<'b> Standing<'_, 'b> {
             go_on();
         }
         drop(self.stand_ins);
+        (image.ahead.read, image.ahead.protected) = (None, Vec::new());
         stand_ins::await_end(&copies.unwrap_or_default(), deadline);
         image.most_shared = image.most_shared();
         image.heap(&heap)?;

@@ -5,6 +5,7 @@ use super::images::{step_back, tell};
 use super::taking::{Known, LastImage, Server, compares};
 use crate::images::Store;
 use crate::server::cores::run_anywhere;
+use skein_image::shared::SharedAhead;
 use skein_image::{MemoryError, Room};
 use skein_replica::environment::ImageNews;
 use skein_replica::server::Stood;
@@ -65,7 +66,7 @@ impl Precopying {
             let image = image.filter(|image| image.counts(&store));
             let image =
                 image.unwrap_or_else(|| LastImage::none(&store, &server, &paths, is_wanted()));
-            let image = read(image, server.init, is_wanted);
+            let image = read(image, &server, is_wanted);
             let mut known = known.lock().expect("no holder panics");
             let useless = match image {
                 Ok(image) if !own.is_abandoned.load(Ordering::Relaxed) => {
@@ -113,27 +114,33 @@ impl Drop for Precopying {
 /// Reads what the processes have written since this image, or ever.
 fn read(
     mut image: LastImage,
-    init: u32,
+    server: &Server,
     is_wanted: &mut dyn FnMut() -> bool,
 ) -> Result<LastImage, MemoryError> {
     let begun = Instant::now();
-    let LastImage { before, precopied, pages, rooms, .. } = &mut image;
+    let LastImage { before, precopied, pages, rooms, shared, .. } = &mut image;
+    // It takes off what protects pages.
+    drop(shared.take());
     // First: it is not ended when the server is about to stand. Without it the pages get theirs as they come.
-    for (pages, room) in pages.iter().zip(rooms) {
+    for (pages, room) in pages.iter().zip(&mut *rooms) {
         if *pages >= FEW && room.is_none() {
             *room = Room::new(*pages, is_wanted).ok();
         }
     }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let pages = precopied.read(init, before, MIN_BYTES, is_wanted)?;
+        let pages = precopied.read(server.init, before, MIN_BYTES, is_wanted)?;
         let is_less = rounds.last().is_none_or(|last| pages < *last);
         rounds.push(pages);
         if pages <= FEW || !is_less || !is_wanted() {
             break;
         }
     }
+    // Last: it is read once, and all that is written to it from then on is read again.
+    let (arena, init, room) = (&server.arena, server.init, &mut rooms[1]);
+    *shared = SharedAhead::read(arena, init, before, MIN_BYTES, room, is_wanted);
     let us = begun.elapsed().as_micros() as u64;
-    tracing::debug!(event = "memory_read_ahead", ?rounds, pages = precopied.pages(), us);
+    let (pages, shared) = (precopied.pages(), shared.as_ref().map_or(0, SharedAhead::pages));
+    tracing::debug!(event = "memory_read_ahead", ?rounds, pages, shared, us);
     Ok(image)
 }

@@ -17,7 +17,8 @@ use skein_image::before::{Before, Places};
 use skein_image::contents::{Contents, Rewritten};
 use skein_image::file::Head;
 use skein_image::precopy::Precopied;
-use skein_image::take::{Figures, Forks, Source, Taken};
+use skein_image::shared::SharedAhead;
+use skein_image::take::{Figures, Forks, Shares, Source, Taken};
 use skein_image::{Copied, FilesCopied, MemoryError, PAGE_BYTES, Room};
 use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageNews, Trouble};
@@ -78,6 +79,8 @@ pub(super) struct LastImage {
     pub(super) pages: [usize; 2],
     /// Memory for the next ones.
     pub(super) rooms: [Option<Room>; 2],
+    /// What was read of what its processes share.
+    pub(super) shared: Option<SharedAhead>,
 }
 
 impl LastImage {
@@ -98,7 +101,8 @@ impl LastImage {
             tracing::info!(event = "files_not_sought_ahead", why);
         }
         let (index, repairs, precopied) = (NO_IMAGE, store.repairs(), Precopied::default());
-        Self { index, repairs, before, precopied, pages: [0; 2], rooms: [None, None] }
+        let (pages, rooms, shared) = ([0; 2], [None, None], None);
+        Self { index, repairs, before, precopied, pages, rooms, shared }
     }
 
     /// Whether the next one can begin from it.
@@ -125,7 +129,7 @@ impl LastTaken {
             if image.precopied.pages() > 0 {
                 return Some(image);
             }
-            image.rooms = [None, None];
+            (image.rooms, image.shared) = ([None, None], None);
         }
         self.image.replace(image)
     }
@@ -151,8 +155,11 @@ impl LastTaken {
     /// Answers what is to be dropped when this is unlocked.
     pub(super) fn forget_server(&mut self) -> impl Send + use<> {
         (self.gone, self.times) = (self.gone + 1, 0);
-        let rooms = self.image.as_mut().map(|image| std::mem::take(&mut image.rooms));
-        (self.ahead.take(), self.image.take_if(|image| image.precopied.pages() > 0), rooms)
+        let of_shared = self
+            .image
+            .as_mut()
+            .map(|image| (std::mem::take(&mut image.rooms), image.shared.take()));
+        (self.ahead.take(), self.image.take_if(|image| image.precopied.pages() > 0), of_shared)
     }
 
     fn image(&self) -> Option<&Before> {
@@ -200,7 +207,9 @@ pub(super) fn take(
         }
     }
     let rooms = last.image.as_mut().map(|image| std::mem::take(&mut image.rooms));
-    let rooms = rooms.unwrap_or_default();
+    let [files_room, room] = rooms.unwrap_or_default();
+    let read = last.image.as_mut().and_then(|image| image.shared.take());
+    let shares = Shares { room, read };
     let mut pause_us = 0;
     let go_on = |forked| {
         pause_us = begun.elapsed().as_micros() as u64;
@@ -208,7 +217,7 @@ pub(super) fn take(
         step_back();
     };
     let Standing { memory, figures, places, layer, contents } =
-        copy(store, &server, &state, &last, rooms, go_on)?;
+        copy(store, &server, &state, &last, (files_room, shares), go_on)?;
     let encoded = state.encode();
     let copies = [&memory, &layer];
     let head = head(store, &state, &encoded, figures.processes, copies);
@@ -225,8 +234,8 @@ pub(super) fn take(
     let before = places.with(written.hashes, written.of_files, contents);
     tell(mailbox, ImageNews::Read { index: state.index, root: before.root(), pages: fresh });
     let (index, precopied) = (state.index, Precopied::default());
-    let (pages, rooms) = ([file_pages, figures.shared], [None, None]);
-    let image = LastImage { index, repairs, before, precopied, pages, rooms };
+    let (pages, rooms, shared) = ([file_pages, figures.shared], [None, None], None);
+    let image = LastImage { index, repairs, before, precopied, pages, rooms, shared };
     let image = Some(image);
     known.lock().expect("no holder panics").put(LastTaken { image, times: 0, ..last });
     tracing::debug!(
@@ -239,6 +248,8 @@ pub(super) fn take(
         read_ahead,
         spared = figures.spared,
         shared = figures.shared,
+        shared_before = figures.shared_before,
+        shared_again = figures.shared_again,
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
@@ -415,7 +426,7 @@ fn now_ms() -> u64 {
 pub(super) struct Server {
     files: Files,
     pub(super) init: u32,
-    arena: File,
+    pub(super) arena: File,
     sizes: Sizes,
 }
 
@@ -477,7 +488,7 @@ fn copy<'b>(
     server: &Server,
     state: &ServerState,
     last: &'b LastTaken,
-    [files_room, shared_room]: [Option<Room>; 2],
+    (files_room, shares): (Option<Room>, Shares),
     copied: impl FnOnce(bool),
 ) -> Result<Standing<'b>, String> {
     let (before, ahead) = (last.image(), last.ahead());
@@ -495,7 +506,7 @@ fn copy<'b>(
             Ok(paths.into_iter().map(about).collect())
         };
         let standing =
-            source.stand(before, shared_room, deadline, pack).map_err(|error| error.to_string())?;
+            source.stand(before, shares, deadline, pack).map_err(|error| error.to_string())?;
         if compares() {
             tracing::info!(event = "pages_compared", index = state.index.0);
         }
