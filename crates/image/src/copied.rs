@@ -401,6 +401,11 @@ impl Room {
         Ok(Self(room))
     }
 
+    /// The memory of a copy, for whole pages: it is not zero.
+    pub(crate) fn of(copied: Copied<'_>) -> Self {
+        Self(copied.chunks)
+    }
+
     /// Whether it is not more than so many bytes need.
     pub(crate) const fn is_used_by(&self, bytes: u64) -> bool {
         self.0.len() as u64 <= bytes.div_ceil(CHUNK_BYTES as u64)

@@ -23,6 +23,11 @@ impl Raw {
         Self { pages: Copied::new().with_room(room), ..Self::default() }
     }
 
+    /// Its memory, for another one: all its pages are whole.
+    pub(crate) fn into_room(self) -> Room {
+        Room::of(self.pages)
+    }
+
     /// The number of pages that are here.
     pub(crate) const fn len(&self) -> usize {
         self.pages.fresh()

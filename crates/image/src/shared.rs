@@ -140,13 +140,28 @@ impl SharedAhead {
         header.get(at..at + 4) == Some(&self.changes.to_ne_bytes())
     }
 
-    /// What was read of the object with this number, which processes, by their numbers on the host, map at these places; `None`: it is to be read again.
-    pub(crate) fn take(&mut self, id: FileId, places: &[(u32, &Mapping)]) -> Option<Counts> {
+    /// It does not count: memory for what was read most of, and what is to be dropped later.
+    pub(crate) fn give_up(self) -> (Option<Room>, Vec<Protected>) {
+        let mut read: Vec<_> = self.read.into_values().collect();
+        let protected = read.iter_mut().flat_map(|read| std::mem::take(&mut read.protected));
+        let protected = protected.collect();
+        let most = read.into_iter().max_by_key(|read| read.pages.len());
+        (most.map(|read| read.pages.into_room()), protected)
+    }
+
+    /// What was read of the object with this number, which processes, by their numbers on the host, map at these places. `None`: it is to be read again; into `room`.
+    pub(crate) fn take(
+        &mut self,
+        id: FileId,
+        places: &[(u32, &Mapping)],
+        room: &mut Option<Room>,
+    ) -> Option<Counts> {
         let Read { file, pages, protected } = self.read.remove(&id)?;
         let is_same = protected.len() == places.len()
             && places.iter().all(|(pid, m)| protected.iter().any(|one| one.is_of(*pid, m)));
         let since = if is_same { written(&file, &protected) } else { None };
         let Some(since) = since else {
+            room.get_or_insert_with(|| pages.into_room());
             // To be dropped later, too.
             self.read.insert(id, Read { file, pages: Raw::default(), protected });
             return None;

@@ -115,7 +115,7 @@ impl Server {
     fn take(&self, read: &mut SharedAhead) -> Option<Counts> {
         let (id, places) = self.object().expect("memory");
         let places: Vec<_> = places.iter().map(|(p, mapping)| (p.host_pid, mapping)).collect();
-        read.take(id, &places)
+        read.take(id, &places, &mut None)
     }
 
     /// The pages that are not zero.

@@ -302,8 +302,7 @@ impl Source<'_> {
         deadline: Instant,
     ) -> Result<Memory<'s, 'b>> {
         let (mut image, mut stand, mappings) = self.mapped(header, processes, before, deadline)?;
-        let read = shares.read.filter(|read| self.watches && read.counts(header));
-        image.ahead = objects::Ahead { room: shares.room, read, ..objects::Ahead::default() };
+        image.ahead = objects::Ahead::of(shares, header, self.watches);
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
         // Where no image is before, all is read: then it is not asked first what that is.

@@ -2,7 +2,7 @@
 //!
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
-use super::{FileId, Image, refused};
+use super::{FileId, Image, Shares, refused};
 use crate::copied::Room;
 use crate::maps::{self, MEMFD, MEMORY, Mapping, unnoticed};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
@@ -61,13 +61,25 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// For a server that stands, whose arena has this header.
+    pub(super) fn of(Shares { room, read }: Shares, header: &[u8], watches: bool) -> Self {
+        match read {
+            Some(read) if !watches || !read.counts(header) => {
+                let (its, protected) = read.give_up();
+                Self { room: room.or(its), protected, ..Self::default() }
+            }
+            read => Self { room, read, ..Self::default() },
+        }
+    }
+
     /// What was read of the object that these mappings show, if that counts.
     fn counts(&mut self, processes: &[Process], places: &[Shown]) -> Option<Counts> {
         let host_pid =
             |one: &Shown| processes.iter().find(|p| p.pid == one.pid).map(|p| p.host_pid);
         let known = places.iter().map(|one| Some((host_pid(one)?, &one.mapping)));
         let known: Vec<_> = known.collect::<Option<_>>()?;
-        let mut counts = self.read.as_mut()?.take(places.first()?.mapping.file, &known)?;
+        let (read, id) = (self.read.as_mut()?, places.first()?.mapping.file);
+        let mut counts = read.take(id, &known, &mut self.room)?;
         self.protected.append(&mut counts.protected);
         self.before += counts.pages.len();
         self.again += counts.since.len();
