@@ -39,8 +39,10 @@ fn start() -> Cluster {
 }
 
 fn start_with(options: &[&str]) -> Cluster {
-    let place = Place::new();
-    let port = free_port();
+    start_at(Place::new(), free_port(), options)
+}
+
+fn start_at(place: Place, port: u16, options: &[&str]) -> Cluster {
     let server = place.file("server.py", SERVER, 0o644);
     // Python lists the directory of its program, at a different time on each replica: no file may be added later.
     place.file("file", "of the host\n", 0o644);
@@ -166,6 +168,29 @@ fn what_a_server_says_last_is_kept() {
     }
     // A replica that ended together with the others may not have reached it.
     assert!(whole >= 2, "{}", cluster.evidence());
+}
+
+/// What the former server asked about its host's files was answered then.
+#[test]
+fn a_server_that_continues_from_an_image_prints_on() {
+    let mut cluster = start_with(&["--replicas", "1"]);
+    cluster.wait_ready();
+    let say = |cluster: &Cluster, line: &str| {
+        let mut client = TcpStream::connect(("127.0.0.1", cluster.port)).unwrap();
+        client.write_all(format!("say {line}\n").as_bytes()).unwrap();
+        wait_printed(cluster, 1, line);
+    };
+    say(&cluster, "before");
+    let create = ["checkpoint", "create", "--replica", "1", "--name", "t"];
+    let created = cluster.place.run(&create);
+    assert!(created.status.success(), "{created:?}");
+    cluster.kill_all();
+    let port = cluster.port;
+    let cluster = start_at(cluster.into_place(), port, &["--replicas", "1"]);
+    cluster.wait_ready();
+    let log = fs::read_to_string(cluster.place.path("data/node-1/node.log")).unwrap();
+    assert!(log.contains("\"restoring\""), "{log}");
+    say(&cluster, "behind");
 }
 
 #[test]

@@ -54,14 +54,18 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The first segment of a copy's log, and the end of its records.
-fn copy(from: &Path, to: &Path) -> (PathBuf, Vec<u8>, usize) {
-    fs::create_dir_all(to.join("log")).unwrap();
+fn copy_all(from: &Path, to: &Path) {
     for (path, bytes) in files(from) {
         let place = to.join(path.strip_prefix(from).unwrap());
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::write(place, bytes).unwrap();
     }
+}
+
+/// The first segment of a copy's log, and the end of its records.
+fn copy(from: &Path, to: &Path) -> (PathBuf, Vec<u8>, usize) {
+    fs::create_dir_all(to.join("log")).unwrap();
+    copy_all(from, to);
     let log = to.join("log/0000000000000001.wal");
     let bytes = fs::read(&log).unwrap();
     let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
@@ -218,6 +222,41 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     program.push(0);
     fs::write(&server, program).unwrap();
     refused(&node, &[], &["was made for a program with hash"]);
+}
+
+/// What a replayed server is given, and what it leaves, is the copy's.
+#[test]
+fn a_copy_is_replayed_while_its_cluster_runs() {
+    let (place, port) = (Place::new(), free_port());
+    let server = compiled(&place, "frail.c");
+    let words = place.file("words", "zero\none\ntwo", 0o644);
+    let server = [server.to_str().unwrap(), words.to_str().unwrap(), &port.to_string()];
+    let options = ["--replicas", "1", "--layer", "disk"];
+    let cluster = Cluster::start_in(place, port, &options, &server);
+    cluster.wait_ready();
+    let mut client = Lines::connect(port, PATIENCE).unwrap();
+    assert_eq!(client.ask("1").unwrap(), "one");
+    let node = cluster.place.path("data/node-1");
+    let of_server = || {
+        let all = ["base", "layer"].map(|dir| {
+            let names = fs::read_dir(node.join(dir)).unwrap();
+            let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        });
+        assert!(all.iter().all(|names| !names.is_empty()), "{all:?}");
+        all
+    };
+    let before = of_server();
+    let there = cluster.place.path("copy");
+    for part in ["log", "base"] {
+        copy_all(&node.join(part), &there.join(part));
+    }
+    fs::copy(node.join("node.toml"), there.join("node.toml")).unwrap();
+    said(&replay(&cluster.place, &there, &[]), 0);
+    assert_eq!(of_server(), before, "the running server's were touched");
+    assert_eq!(client.ask("2").unwrap(), "two");
+    assert!(there.join("layer").exists(), "the replayed server's");
 }
 
 #[test]

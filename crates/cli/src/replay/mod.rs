@@ -139,7 +139,9 @@ fn configuration(dir: &Path, named: Option<&Path>) -> Result<NodeConfig, Failure
             )
         });
     }
-    let config = config::read(&file)?;
+    let mut config = config::read(&file)?;
+    // It may be a copy, and the node run where it was copied from.
+    config.data_dir = std::path::absolute(dir).map_err(failed)?;
     if config.durability == DurabilityMode::Memory {
         let what = format!("data directory {}", dir.display());
         let why = "its log was kept in memory only, and is gone with its node";

@@ -413,6 +413,8 @@ impl Link {
         }
         if restored {
             self.restoring = None;
+            // No image is taken while one is open: what it asked before was answered, and it may print.
+            self.passage.answered(self.header().ask.load(Ordering::Relaxed));
         }
         Ok(())
     }
