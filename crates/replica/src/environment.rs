@@ -288,8 +288,10 @@ pub enum ImageNews {
         /// Pages of memory and files that were copied.
         pages: u64,
     },
-    /// An image is whole and durable: it was taken here, or received.
+    /// An image that was taken here is whole and durable.
     Kept(Image),
+    /// One that was received is.
+    Came(Image),
     /// The image of this entry counts, also at the next start, even after a loss of power.
     Named(LogIndex),
     /// That could not be done.
@@ -332,7 +334,7 @@ pub trait Images {
     /// Reads bytes of an image for another replica, from a position on: [`ImageNews::Part`].
     fn read_image(&mut self, to: ReplicaId, index: LogIndex, from: u64);
     /// Bytes of a file from another replica, from a position on; none: it begins, or continues where an earlier try ended. [`ImageNews::Received`], and at the
-    /// end of the file [`ImageNews::Kept`]; or [`ImageNews::NotReceived`].
+    /// end of the file [`ImageNews::Came`]; or [`ImageNews::NotReceived`].
     fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>);
     /// Images of earlier entries may have what differed between servers: that is known at the next start, too, as [`Self::doubted`].
     fn doubt_images(&mut self, _before: LogIndex) {}

@@ -257,7 +257,7 @@ impl Worker {
                     let index = file.index;
                     let news = match self.receive(file, from, &bytes) {
                         Ok(Progress::Has(bytes)) => ImageNews::Received(index, bytes),
-                        Ok(Progress::Whole(image)) => ImageNews::Kept(image),
+                        Ok(Progress::Whole(image)) => ImageNews::Came(image),
                         Err(error) => ImageNews::NotReceived(index, trouble(&error)),
                     };
                     tell(&self.mailbox, news);

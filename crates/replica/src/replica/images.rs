@@ -3,6 +3,7 @@
 //! A server *stands* for its image: it gets no entry beyond the one of the image until it was read. That is apart from a [standstill](super::standstill), which may last
 //! longer and begin meanwhile.
 
+mod counting;
 mod prepare;
 mod transfer;
 mod trouble;
@@ -408,6 +409,8 @@ impl<E: Environment> Replica<E> {
     pub(super) fn begin_image(&mut self) -> Result<(), String> {
         let (after, generation) = self.image_may_begin()?;
         self.end_preparing();
+        // One of the same entry would have the same place on the disk.
+        self.images.fetch.take_if(|fetch| fetch.index() <= after);
         self.images.taking = Some(Taking::begin(after, generation, self.now));
         Ok(())
     }
@@ -495,6 +498,7 @@ impl<E: Environment> Replica<E> {
             }
             ImageNews::Read { index, root, pages } => self.image_read(index, root, pages),
             ImageNews::Kept(image) => self.image_kept(image),
+            ImageNews::Came(image) => self.image_came(image),
             ImageNews::Named(index) => self.image_named(index),
             ImageNews::NotNamed(index, trouble) => self.not_named(index, &trouble),
             ImageNews::NotTaken(trouble) => {
@@ -524,98 +528,6 @@ impl<E: Environment> Replica<E> {
                 self.env.send(to, PART, &payload);
             }
         }
-    }
-
-    fn image_kept(&mut self, image: Image) {
-        self.images.no_room = None;
-        let (index, bytes) = (image.index(), image.file.bytes);
-        let fetched = self.images.fetch.take_if(|fetch| fetch.index() == index);
-        let taken = match fetched {
-            Some(_) => None,
-            None => self.images.taking.take_if(|taking| taking.after == index),
-        };
-        let since = fetched.as_ref().map(|f| f.since).or(taken.as_ref().map(|t| t.since));
-        let took = since.map_or(Duration::ZERO, |since| self.now.saturating_sub(since));
-        if let Some(taking) = &taken {
-            let lives = self.server().is_some_and(|s| s.generation == taking.generation);
-            let unwanted = image.state.ended.is_some() && !self.awaits_edition(index);
-            if !lives || unwanted || self.slot.has_diverged() {
-                // It may have ended, or been found wrong, while it was read.
-                self.env.remove_image(index, false);
-                return self.not_taken("its server has ended, or was repaired, meanwhile".into());
-            }
-            let told = taking.told(bytes, took);
-            let Checkpointed { pages, stood_us, took_us, .. } = told;
-            tracing::info!(event = "image_taken", index = index.0, bytes, pages, stood_us, took_us);
-            self.images.answer(&Ok(told));
-            self.images.refused = None;
-        } else {
-            tracing::info!(
-                event = "image_received",
-                index = index.0,
-                bytes,
-                took_ms = took.as_millis() as u64
-            );
-            self.images.refused = None;
-        }
-        let prepared = taken.as_ref().map_or(Duration::ZERO, |taking| taking.prepared);
-        self.images.schedule.came(index, prepared + took, self.now);
-        if taken.is_none() {
-            return self.image_confirmed(image);
-        }
-        self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
-        // One of the same entry has its place on the disk.
-        if let Some(other) = self.images.unconfirmed.replace(image)
-            && other.index() != index
-        {
-            self.env.remove_image(other.index(), false);
-        }
-        self.images.came = self.now;
-        self.tell_image();
-        self.confirm_image();
-    }
-
-    /// The servers may have been found equal since an image was taken: then it gets its name, and counts once that is durable.
-    pub(super) fn confirm_image(&mut self) {
-        let Some(came) = self.images.unconfirmed.as_ref().map(|_| self.images.came) else { return };
-        if self.images.naming.is_some() {
-            return;
-        }
-        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(came));
-        // Files wait for their edition: what counts at a start has one.
-        let is_of_use = |image: &Image| {
-            image.state.ended.is_none() || self.upgrades.editions.begun_on(image.index()).is_some()
-        };
-        let confirmed = |image: &mut Image| (alone || image.index() <= agreed) && is_of_use(image);
-        if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
-            self.env.confirm_image(image.index());
-            self.images.naming = Some(image);
-        }
-    }
-
-    /// An image has its name on the disk, unless it was removed meanwhile.
-    fn image_named(&mut self, index: LogIndex) {
-        if let Some(image) = self.images.naming.take_if(|image| image.index() == index) {
-            self.image_confirmed(image);
-        }
-    }
-
-    fn image_confirmed(&mut self, image: Image) {
-        let index = image.index();
-        self.env.image_counts(&image);
-        // A log that continues behind it may have no entry yet.
-        self.pulse.observe(image.state.wall, &self.env);
-        self.images.unusable.replaced(index);
-        self.images.kept.retain(|kept| kept.index() != index);
-        self.images.kept.push(image);
-        self.images.kept.sort_by_key(Image::index);
-        self.images.need.take_if(|need| index >= *need);
-        self.images.fetch.take_if(|fetch| fetch.index() <= index);
-        self.images.hurry_behind_files();
-        self.forget_left_out();
-        self.forget_old_images();
-        self.hold_images();
-        self.tell_image();
     }
 
     /// Removes images beyond those to keep and doubted ones, and what the oldest of these covers from the log.
@@ -656,6 +568,20 @@ impl<E: Environment> Replica<E> {
             self.images.ended.take_if(|ended| ended.index() == image.index());
             self.images.unusable.replaced(image.index());
             self.env.remove_image(image.index(), false);
+        }
+    }
+
+    /// This replica's server has ended, maybe by a fault of its own: the digests of its next one tell nothing of what was taken of it.
+    pub(super) fn forget_images_of_server(&mut self) {
+        if self.images.unconfirmed.as_ref().is_some_and(|image| image.state.ended.is_none()) {
+            self.forget_unconfirmed();
+        }
+        let after = self.images.taking.as_ref().map(|taking| taking.after);
+        if after.is_some_and(|after| !self.awaits_edition(after))
+            && let Some(taking) = &mut self.images.taking
+        {
+            // No server's.
+            taking.generation = 0;
         }
     }
 

@@ -148,6 +148,7 @@ impl<E: Environment> Replica<E> {
             }
             return;
         }
+        self.forget_images_of_server();
         self.slot.note_end(index, status);
         self.tell_end((index, status), EXIT_WAIT);
     }
@@ -323,6 +324,7 @@ impl<E: Environment> Replica<E> {
 
     /// Ends this replica's server, to be rebuilt soon.
     pub(super) fn kill_server(&mut self) {
+        self.forget_images_of_server();
         self.env.kill();
         self.vacate(Duration::ZERO);
     }

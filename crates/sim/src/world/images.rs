@@ -203,7 +203,8 @@ impl World {
         // Its servers find it there.
         let process = machine.process.as_mut().expect("it lives");
         process.replica.env.imaged.insert(image.file.index, image.holds.program);
-        self.tell(life, Inbox::Images(ImageNews::Kept(known)))
+        let news = if image.confirmed { ImageNews::Came(known) } else { ImageNews::Kept(known) };
+        self.tell(life, Inbox::Images(news))
     }
 
     /// From now on it counts at a start.
