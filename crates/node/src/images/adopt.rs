@@ -62,6 +62,6 @@ impl Adopted {
         let whole = verified(&self.path, store.owner().program)?;
         whole.write_whole(store.owner(), &mut out, &part)?;
         out.sync_all().map_err(&failed)?;
-        store.give_new_name(&part, &path, &[])
+        store.give_name(&part, &path, &[])
     }
 }

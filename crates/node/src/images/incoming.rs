@@ -282,7 +282,7 @@ impl Incoming {
             return Err(self.damaged("it is not the one that the other replica named"));
         }
         let packs = self.packs.as_deref().unwrap_or_default();
-        self.store.give_new_name(&self.path, &self.store.path(index), packs)?;
+        self.store.give_name(&self.path, &self.store.path(index), packs)?;
         Ok(image)
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 const PACK: &str = "pack-";
 
@@ -138,15 +138,8 @@ impl Store {
         pinned
     }
 
-    /// Gives the file of an image a name by which it counts. The name is durable once [`Self::sync`] has returned.
-    pub(super) fn give_name(&self, file: &Path, name: &Path) -> Result<(), ImageError> {
-        let mut pins = self.pins.lock();
-        pins.changes += 1;
-        fs::rename(file, name).map_err(ImageError::io(name))
-    }
-
-    /// The same for a new image, which needs these packs: durably.
-    pub(super) fn give_new_name(
+    /// Gives the file of an image, which needs these packs, a name by which it counts: durably.
+    pub(super) fn give_name(
         &self,
         file: &Path,
         name: &Path,
@@ -319,6 +312,11 @@ impl Store {
     /// Sets the packs aside that damaged an image in this file, and with them all images that name them.
     pub(super) fn set_aside_all_of(&self, image: &Path) -> Result<(), ImageError> {
         let aside = self.set_packs_aside(image)?;
+        self.set_users_aside(&aside)
+    }
+
+    /// Sets all images aside that name one of these packs, which are set aside; they are [told](Self::take_lost).
+    pub(super) fn set_users_aside(&self, aside: &[PackId]) -> Result<(), ImageError> {
         if aside.is_empty() {
             return Ok(());
         }
@@ -327,6 +325,7 @@ impl Store {
             let packs = file::packs_of(&self.path(index)).ok().flatten().unwrap_or_default();
             if packs.iter().any(is_aside) {
                 let aside = self.set_aside(index);
+                self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(index);
                 tracing::warn!(
                     event = "image_unusable",
                     index = index.0,

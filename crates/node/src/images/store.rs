@@ -28,8 +28,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const NAME: &str = "image-";
 pub(super) const PART: &str = "part";
@@ -45,6 +45,8 @@ pub struct Store {
     /// Shared by all that work with this directory.
     pub(super) pins: Pins,
     repairs: Arc<AtomicU64>,
+    /// See [`Self::take_lost`].
+    pub(super) lost: Arc<Mutex<Vec<LogIndex>>>,
 }
 
 /// What is known of a file without unpacking it.
@@ -67,7 +69,7 @@ impl Store {
     /// The images of `owner` in this directory, which need not exist: changes nothing.
     #[must_use]
     pub fn new(dir: PathBuf, owner: Owner) -> Self {
-        Self { dir, owner, pins: Pins::default(), repairs: Arc::default() }
+        Self { dir, owner, pins: Pins::default(), repairs: Arc::default(), lost: Arc::default() }
     }
 
     /// A file of the server was written from outside: no image knows that, so the next one reads all.
@@ -162,8 +164,9 @@ impl Store {
     /// # Errors
     /// It is not there, or its name cannot be made durable.
     pub fn confirm(&self, index: LogIndex) -> Result<(), ImageError> {
-        self.give_name(&self.unconfirmed(index), &self.path(index))?;
-        self.sync()?;
+        let file = self.unconfirmed(index);
+        let packs = file::packs_of(&file)?.unwrap_or_default();
+        self.give_name(&file, &self.path(index), &packs)?;
         self.forget_incoming(index);
         Ok(())
     }
@@ -334,14 +337,24 @@ impl Store {
     /// Gives an image, and packs of it that are damaged, names under which they are not used; false, with a line, when it cannot.
     pub fn set_aside(&self, index: LogIndex) -> bool {
         let path = self.path(index);
-        let aside = self.set_packs_aside(&path).and_then(|_| {
+        if !path.exists() {
+            return true;
+        }
+        let aside = self.set_packs_aside(&path).and_then(|packs| {
             let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
-            renamed.map_err(ImageError::io(&path))
+            renamed.map_err(ImageError::io(&path))?;
+            self.set_users_aside(&packs)
         });
         if let Err(error) = &aside {
             tracing::warn!(event = "image_not_set_aside", index = index.0, %error);
         }
         aside.is_ok()
+    }
+
+    /// The entries of images that were set aside for a pack that they had in common with another one, since this was asked last.
+    #[must_use]
+    pub fn take_lost(&self) -> Vec<LogIndex> {
+        std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether there is no image of this entry, and none that was damaged.

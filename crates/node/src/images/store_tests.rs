@@ -558,7 +558,7 @@ fn packs_stay_while_their_image_gets_another_name() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while std::time::Instant::now() < ends {
-                store.give_name(&store.path(index), &store.unconfirmed(index)).unwrap();
+                fs::rename(store.path(index), store.unconfirmed(index)).unwrap();
                 store.confirm(index).unwrap();
             }
         });
@@ -604,6 +604,8 @@ fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     damage(&path);
     assert!(store.set_aside(LogIndex(10)));
     assert!(!path.exists() && path.with_extension(DAMAGED).exists());
+    // What is not set aside itself is told.
+    assert_eq!((store.take_lost(), store.take_lost()), (vec![LogIndex(20)], vec![]));
     write_pages(&store, 30, &state(30), &[1, 2, 3, 5]);
     assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(30)]);
     store.collect().unwrap();
@@ -623,8 +625,12 @@ fn no_image_gets_a_name_once_a_pack_of_it_is_set_aside() {
     damage(&packs(&store)[0]);
     assert!(store.set_aside(LogIndex(10)));
     let name = store.unconfirmed(LogIndex(20));
-    let error = store.give_new_name(&part, &name, &needed).unwrap_err().to_string();
+    let error = store.give_name(&part, &name, &needed).unwrap_err().to_string();
     assert!(error.contains("is gone") && !name.exists(), "{error}");
+    // Nor does one count that has the name of one that does not yet.
+    fs::rename(&part, &name).unwrap();
+    let error = store.confirm(LogIndex(20)).unwrap_err();
+    assert!(error.is_damage() && !store.path(LogIndex(20)).exists(), "{error}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Store {
             file.sync_all().map_err(ImageError::io(&part))?;
             self.wait_for_removals(head.index);
             let name = self.unconfirmed(head.index);
-            self.give_new_name(&part, &name, &planned.packs)?;
+            self.give_name(&part, &name, &planned.packs)?;
             Ok((seal, planned))
         };
         let written = written();

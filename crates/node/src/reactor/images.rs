@@ -263,6 +263,9 @@ impl Worker {
                     tell(&self.mailbox, news);
                 }
             }
+            for index in self.store.take_lost() {
+                tell(&self.mailbox, ImageNews::Damaged(index));
+            }
         }
     }
 

@@ -319,6 +319,7 @@ impl Servers for System {
             keeper.kill();
             self.former.push(keeper);
         }
+        self.former.extract_if(.., |keeper| keeper.is_over()).for_each(Keeper::finish);
         let generation = link.generation;
         let token = Token(SERVER + generation as usize);
         self.sources

@@ -17,7 +17,7 @@ use skein_sandbox::{Exit, Layer, ServerProcess, SpareNumbers};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
@@ -175,7 +175,7 @@ impl Keeper {
             if is_told(&stopped) {
                 return tell(ServerEvent::Ended { status: libc::SIGKILL });
             }
-            let started = start(&*launcher, arena.as_fd(), wake.as_fd(), from);
+            let started = start(&*launcher, arena.as_fd(), wake.as_fd(), from, &stopped);
             let (mut running, image) = match started {
                 Ok(started) => started,
                 Err(event) => return tell(event),
@@ -199,6 +199,12 @@ impl Keeper {
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Whether its thread is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Kills the server without waiting for its end.
@@ -241,12 +247,16 @@ fn not_restored(error: &RestartError) -> ServerEvent {
     ServerEvent::NotRestored { why: error.to_string(), damaged }
 }
 
+/// Held by whoever launches a server.
+static LAUNCHING: Mutex<()> = Mutex::new(());
+
 /// A server that has all that it needs to get its first entry, and the image that has its pages; or what is to be told instead.
 fn start(
     launcher: &dyn Launcher,
     arena: BorrowedFd<'_>,
     wake: BorrowedFd<'_>,
     from: Option<Restart>,
+    stopped: &UnixStream,
 ) -> Result<(Box<dyn Running>, Option<Unpacked>), ServerEvent> {
     let unusable = |error: RestartError| match error {
         // The image is as it should be.
@@ -257,8 +267,14 @@ fn start(
     };
     let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
     let restore = image.as_ref().and_then(Unpacked::memory);
+    let launching = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    // To read an image takes long: what it would lay for its server would replace what the next one's has by now.
+    if is_told(stopped) {
+        return Err(ServerEvent::Ended { status: libc::SIGKILL });
+    }
     let mut running =
         launcher.launch(arena, wake, restore).map_err(|error| ServerEvent::Failed(error.into()))?;
+    drop(launching);
     let layer = running.layer();
     let given = match (&mut image, launcher.import()) {
         (Some(image), _) => image.give_files(layer.as_deref()).map_err(unusable),

@@ -389,7 +389,8 @@ impl<E: Environment> Replica<E> {
         let busy = begins || fetches || self.images.turn.is_awaited();
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
         if self.slot.rests() && !busy {
-            let newer = self.images.known.values().any(|index| *index > newest);
+            let known = self.images.held.values().filter_map(|[confirmed, _]| confirmed.as_ref());
+            let newer = known.map(|file| file.index).max() > Some(newest);
             let fetches = newer && self.members.kind.can_serve();
             return fetches.then(|| self.images.schedule.not_before().max(self.images.next));
         }
