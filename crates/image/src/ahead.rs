@@ -19,7 +19,7 @@ use crate::noted::noted_since;
 use crate::pack::{PackId, PackWriter};
 use crate::packed::Earlier;
 use crate::raw::Raw;
-use crate::take::copy_pages;
+use crate::sparse::copy_pages;
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
 use skein_arena::inodes::{INODE_BYTES, INODES};

@@ -41,6 +41,7 @@ pub mod processes;
 mod raw;
 pub mod restore_file;
 pub mod shared;
+mod sparse;
 mod stand_ins;
 pub mod take;
 mod written;

@@ -29,6 +29,9 @@ const ANONYMOUS: &str = "anonymous";
 /// The most bytes of a line.
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
+/// Device and inode number.
+pub(crate) type FileId = (u64, u64);
+
 /// A mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {

@@ -9,11 +9,11 @@
 use crate::before::Before;
 use crate::copied::Room;
 use crate::form::PAGE_BYTES;
-use crate::maps::{self, Mapping};
+use crate::maps::{self, FileId, Mapping};
 use crate::pages::Pages;
 use crate::processes::{self, Process};
 use crate::raw::Raw;
-use crate::take::{FileId, copy_pages, read_there};
+use crate::sparse::{copy_pages, read_there};
 use crate::written::{Watch, tells_of_shared, unprotected};
 use crate::{MemoryError, Result};
 use skein_arena::layout::Header;
@@ -22,10 +22,12 @@ use std::fs::File;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
-/// What is larger is read when the server stands: 320 MiB.
+/// So much is read; what is beyond is when the server stands: 320 MiB.
 const MAX_BYTES: u64 = 320 << 20;
-/// What more processes map, together, as well: to ask the kernel about each of their page tables takes time, too.
-const MAX_MAPPED_BYTES: u64 = 64 << 30;
+/// So is what processes map more of, together, 8 GiB: their page tables are written and read.
+const MAX_MAPPED_BYTES: u64 = 8 << 30;
+/// Protected, and not any more, in such parts: meanwhile the process gets no other memory.
+const PART_BYTES: usize = 16 << 20;
 /// Pages that are read together.
 const BATCH: u64 = 64;
 
@@ -57,7 +59,8 @@ pub(crate) struct Protected {
 impl Drop for Protected {
     fn drop(&mut self) {
         // Each first write to a page costs a fault as long as it is.
-        self.watch.unprotect(self.mapping.start, self.mapping.end);
+        let Self { mapping, watch, .. } = self;
+        parts(mapping).for_each(|(start, end)| watch.unprotect(start, end));
     }
 }
 
@@ -94,10 +97,15 @@ impl SharedAhead {
             return None;
         }
         let mut objects = objects(init).ok()?;
+        let mut left = [MAX_BYTES, MAX_MAPPED_BYTES];
         objects.retain(|_, places| {
-            let bytes = end(places);
-            let mapped: u64 = places.iter().map(|(_, m)| m.end - m.start).sum();
-            (min_bytes.max(1)..=MAX_BYTES).contains(&bytes) && mapped <= MAX_MAPPED_BYTES
+            let mapped = places.iter().map(|(_, mapping)| mapping.end - mapping.start).sum();
+            let after = [end(places), mapped];
+            let fits = after[0] >= min_bytes.max(1) && after.iter().zip(left).all(|(a, l)| *a <= l);
+            if fits {
+                left = [left[0] - after[0], left[1] - after[1]];
+            }
+            fits
         });
         let mut read = BTreeMap::new();
         for (id, places) in objects {
@@ -108,7 +116,7 @@ impl SharedAhead {
             let Some((process, mapping)) = places.first() else { continue };
             let Some(file) = maps::open_memory(process, mapping) else { continue };
             let protected = places.iter().map_while(|(process, mapping)| {
-                let protected = Protected::new(process, mapping)?;
+                let protected = Protected::new(process, mapping, is_wanted)?;
                 if !is_there(process, mapping) {
                     before.doubt(process.host_pid, &[(mapping.start, mapping.end)]);
                     return None;
@@ -200,14 +208,25 @@ fn written(file: &File, protected: &[Protected]) -> Option<Raw> {
 }
 
 impl Protected {
-    fn new(process: &Process, mapping: &Mapping) -> Option<Self> {
+    fn new(
+        process: &Process,
+        mapping: &Mapping,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> Option<Self> {
         let (pages, watch) = (Pages::of(process).ok()?, Watch::of(process)?);
-        let (start, end) = (mapping.start, mapping.end);
-        let done = watch.protect(pages.pagemap(), start, end);
+        let begun = watch.begin_shared(pages.pagemap(), mapping.start, mapping.end);
+        let mut all = parts(mapping);
+        let done = begun && all.all(|(start, end)| is_wanted() && watch.protect(start, end));
         // Some of it may be protected.
         let new = Self { host_pid: process.host_pid, mapping: mapping.clone(), watch, pages };
         done.then_some(new)
     }
+}
+
+/// The addresses of a mapping in parts.
+fn parts(mapping: &Mapping) -> impl Iterator<Item = (u64, u64)> {
+    let (start, end) = (mapping.start, mapping.end);
+    (start..end).step_by(PART_BYTES).map(move |at| (at, end.min(at + PART_BYTES as u64)))
 }
 
 type Places = Vec<(Process, Mapping)>;

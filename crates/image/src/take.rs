@@ -15,8 +15,6 @@ mod standing;
 use self::descriptors::Opened;
 use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
-pub use self::objects::each_page;
-pub(crate) use self::objects::{copy_pages, read_there};
 use self::program::Given;
 use self::renamed::{Names, Renamed};
 use self::settings::Ids;
@@ -29,11 +27,13 @@ use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::{InodeTable, TABLE_BYTES, inside, word};
 use crate::layered::About;
-use crate::maps::Mapping;
+use crate::maps::{FileId, Mapping};
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
 use crate::raw::Raw;
 use crate::shared::SharedAhead;
+use crate::sparse::copy_pages;
+pub use crate::sparse::each_page;
 use crate::stand_ins::{SpareNumbers, StandIns};
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
@@ -458,9 +458,6 @@ fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {
 const fn refused_as(why: String) -> MemoryError {
     MemoryError::CannotHold(why)
 }
-
-/// Device and inode number.
-pub(crate) type FileId = (u64, u64);
 
 /// An image that is being written.
 struct Image<'a, 'b> {

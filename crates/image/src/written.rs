@@ -175,12 +175,16 @@ impl Watch {
         if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Protects all pages of a shared mapping, those that the process has not used yet, too; false: not all of them.
-    pub(crate) fn protect(&self, pagemap: &File, start: u64, end: u64) -> bool {
+    /// Whether a shared mapping is watched from now on, if it was not before.
+    pub(crate) fn begin_shared(&self, pagemap: &File, start: u64, end: u64) -> bool {
         let mut region = [Region::default()];
         let mut scan = Scan { flags: CHECK, max_pages: 1, ..Scan::of(start, end, &mut region) };
-        let is_watched = scan.call(pagemap).is_some();
-        (is_watched || self.register(start, end).is_ok()) && self.set(start, end, true)
+        scan.call(pagemap).is_some() || self.register(start, end).is_ok()
+    }
+
+    /// Protects all pages of it between these addresses, those that the process has not used yet, too; false: not all of them.
+    pub(crate) fn protect(&self, start: u64, end: u64) -> bool {
+        self.set(start, end, true)
     }
 
     /// Takes the protection off.

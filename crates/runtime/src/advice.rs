@@ -1,9 +1,10 @@
 //! What a server tells the kernel about its memory, and what the kernel shows only in the list of mappings that counts all pages: which parts a fork copies, huge pages, protection keys, seals.
 //! It is rare, and noted: as long as a server has told nothing, its node need not read that list for an image ([`Use::MemoryAdvice`]).
 
-use crate::process::shared;
+use crate::local::header;
 use crate::sys;
 use crate::uses::{self, Use};
+use core::sync::atomic::Ordering;
 use skein_libos::errno::Result;
 
 /// `mseal`, which libc does not know yet.
@@ -42,6 +43,11 @@ pub fn mapped(flags: u32) {
     }
 }
 
+/// What processes map of shared memory, or where it has holes, is something else now: what the node has read of it before does not count.
+pub fn shared_changed() {
+    let _ = header().shared_changes.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Notes a call that is one; makes it, unless it is `mmap`, which is answered as others are.
 ///
 /// # Safety
@@ -60,7 +66,7 @@ pub unsafe fn handle(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     // SAFETY: the caller's contract.
     let result = (is && !is_map).then(|| unsafe { sys::call(nr, a) });
     if is_hole {
-        shared::changed();
+        shared_changed();
     }
     result
 }

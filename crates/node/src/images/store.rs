@@ -342,8 +342,8 @@ impl Store {
         }
         let aside = self.set_packs_aside(&path).and_then(|packs| {
             let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
-            renamed.map_err(ImageError::io(&path))?;
-            self.set_users_aside(&packs)
+            self.set_users_aside(&packs)?;
+            renamed.map_err(ImageError::io(&path))
         });
         if let Err(error) = &aside {
             tracing::warn!(event = "image_not_set_aside", index = index.0, %error);

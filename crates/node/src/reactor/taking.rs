@@ -145,7 +145,11 @@ impl LastTaken {
         let puts = self.puts + 1;
         if self.gone != new.gone {
             let of_all = |image: &LastImage| image.precopied.pages() == 0;
-            (self.image, self.puts) = (new.image.filter(of_all), puts);
+            let mut image = new.image.filter(of_all);
+            if let Some(image) = &mut image {
+                (image.rooms, image.shared) = ([None, None], None);
+            }
+            (self.image, self.puts) = (image, puts);
             return new.ahead;
         }
         *self = Self { puts, ..new };

@@ -35,6 +35,13 @@ pub trait Launcher: Send + Sync {
     ) -> Result<Box<dyn Running>, NodeError>;
     /// Waits for files of the next server that are on their way, as long as it is wanted.
     fn await_files(&self, _is_wanted: &dyn Fn() -> bool) {}
+    /// Gets what a launch needs and is not here.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn prepare(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
     /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
     /// The same with what must be equal as long as replicas run at the same time.
@@ -267,6 +274,7 @@ fn start(
     };
     let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
     let restore = image.as_ref().and_then(Unpacked::memory);
+    launcher.prepare().map_err(|error| ServerEvent::Failed(error.into()))?;
     let launching = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
     // To read an image takes long: what it would lay for its server would replace what the next one's has by now.
     if is_told(stopped) {

@@ -151,16 +151,27 @@ struct EditionLauncher {
     about: String,
 }
 
+impl EditionLauncher {
+    fn edition(&self) -> Result<(Spec, Base), NodeError> {
+        let spec = Spec::decode(&self.about)?;
+        self.main.launches(spec.base);
+        let base = fetch::edition(&self.main, spec.base)?;
+        Ok((spec, base))
+    }
+}
+
 impl Launcher for EditionLauncher {
+    fn prepare(&self) -> Result<(), NodeError> {
+        self.edition().map(drop)
+    }
+
     fn launch(
         &self,
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
         restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
-        let spec = Spec::decode(&self.about)?;
-        self.main.launches(spec.base);
-        let base = fetch::edition(&self.main, spec.base)?;
+        let (spec, base) = self.edition()?;
         let mut config = self.config.clone();
         spec.command.give(&mut config.server);
         let launcher = ProgramLauncher::with_base(&config, base)?;

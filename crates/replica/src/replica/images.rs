@@ -568,7 +568,7 @@ impl<E: Environment> Replica<E> {
         if let Some(image) = self.images.unconfirmed.take() {
             self.images.ended.take_if(|ended| ended.index() == image.index());
             self.images.unusable.replaced(image.index());
-            self.env.remove_image(image.index(), false);
+            self.discard(image.index());
         }
     }
 
@@ -595,7 +595,7 @@ impl<E: Environment> Replica<E> {
         self.forget_unconfirmed();
         if let Some(image) = self.images.naming.take_if(|image| again || image.index() > agreed) {
             self.images.ended.take_if(|ended| ended.index() == image.index());
-            self.env.remove_image(image.index(), false);
+            self.discard(image.index());
         }
         let doubtful = |image: &&Image| again || image.index() > agreed;
         let all = self.images.kept.iter().chain(self.images.unusable.left_out());
@@ -621,7 +621,8 @@ impl<E: Environment> Replica<E> {
     pub(super) fn remove_image(&mut self, index: LogIndex) -> Result<(), String> {
         let is_it = |image: &mut Image| image.index() == index;
         let Images { unconfirmed, naming, .. } = &mut self.images;
-        if unconfirmed.take_if(is_it).or_else(|| naming.take_if(is_it)).is_some() {
+        let does_not_count = unconfirmed.take_if(is_it).or_else(|| naming.take_if(is_it)).is_some();
+        if does_not_count && !self.images.kept.iter().any(|image| image.index() == index) {
             self.images.ended.take_if(|ended| ended.index() == index);
             self.images.unusable.replaced(index);
             self.env.remove_image(index, false);

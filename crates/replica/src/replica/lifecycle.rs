@@ -145,6 +145,8 @@ impl<E: Environment> Replica<E> {
             self.tell_end((index, status), wait);
             if wait == ENDS_WITHIN {
                 self.slot.keeps_leadership();
+            } else {
+                self.forget_images_of_server();
             }
             return;
         }

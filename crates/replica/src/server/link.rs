@@ -391,7 +391,7 @@ impl Link {
         self.paths.extend(entry::host_files(entry).map(<[u8]>::to_vec));
     }
 
-    /// Looks whether the server is restored by now; what was sent before belongs to no entry.
+    /// Looks whether the server is restored by now; what was sent before belongs to no entry, and what it had asked was answered before the image.
     fn look_at_restoring(&mut self) -> Result<(), Broken> {
         let Some(index) = self.restoring else { return Ok(()) };
         // Before the ring: the runtime sends nothing more until it is given an entry.
@@ -413,7 +413,6 @@ impl Link {
         }
         if restored {
             self.restoring = None;
-            // No image is taken while one is open: what it asked before was answered, and it may print.
             self.passage.answered(self.header().ask.load(Ordering::Relaxed));
         }
         Ok(())
@@ -656,8 +655,7 @@ impl Link {
     /// drain and before its wait is a consequence of the last entry, too.
     #[must_use]
     pub fn waits(&self) -> Option<u32> {
-        // The mark of the last entry is read, and the runtime raised its state to RUNNING before it wrote that mark: the state
-        // read here is of that moment or later.
+        // The mark of the last entry is read, and the runtime raised its state to RUNNING before it wrote that mark: the state read here is of that moment or later.
         if self.admitted != self.feed.given() || self.restoring.is_some() {
             return None;
         }

@@ -10,7 +10,7 @@ use crate::files::inode::Id;
 use crate::io::{park, table};
 use crate::kernel::memory::{MAX_MAPPINGS, Mapping, Region};
 use crate::kernel::{Kernel, kernel};
-use crate::local::{LOCAL, header};
+use crate::local::LOCAL;
 use crate::sys::{self, args};
 use core::sync::atomic::Ordering;
 use libc::c_int;
@@ -23,11 +23,6 @@ use skein_libos::ipc::segment;
 #[inline]
 pub fn any() -> bool {
     LOCAL.shares_memory.load(Ordering::Relaxed)
-}
-
-/// What processes map of shared memory, or where it has holes, is something else now: what the node has read of it before does not count.
-pub fn changed() {
-    let _ = header().shared_changes.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The region and the offset in it of an address in shared memory.
@@ -83,7 +78,7 @@ pub fn note(start: usize, len: usize, what: What, offset: usize) {
 }
 
 fn attach(k: &Kernel, p: &Process, mapping: Handle<Mapping>, region: Handle<Region>) {
-    changed();
+    advice::shared_changed();
     k.shared.mappings.get(mapping).region.set(Some(region));
     let r = k.shared.regions.get(region);
     r.mappings.set(r.mappings.get() + 1);
@@ -132,7 +127,7 @@ pub fn renew(k: &Kernel, now: impl Fn(Id) -> Option<Id>) {
 }
 
 fn remove(k: &Kernel, p: &Process, mapping: Handle<Mapping>) {
-    changed();
+    advice::shared_changed();
     p.mappings.remove(&k.shared.mappings, mapping);
     let region = k.shared.mappings.get(mapping).region.take().expect("a mapping's region");
     k.shared.mappings.free(mapping);
@@ -173,7 +168,7 @@ pub fn unmapped(start: usize, len: usize) {
             }
         }
         if from < start {
-            changed();
+            advice::shared_changed();
             m.len.set(start - from);
         } else {
             remove(k, p, mapping);

@@ -16,7 +16,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// This process has memory of its own from now on: an earlier descriptor is about another one's.
 pub fn begin() {
-    super::shared::changed();
+    crate::advice::shared_changed();
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
     // SAFETY: a new descriptor; the number is the runtime's own.
     unsafe {

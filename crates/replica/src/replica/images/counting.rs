@@ -34,7 +34,7 @@ impl<E: Environment> Replica<E> {
         if let Some(other) = self.images.unconfirmed.replace(image)
             && other.index() != index
         {
-            self.env.remove_image(other.index(), false);
+            self.discard(other.index());
         }
         self.images.came = self.now;
         self.tell_image();
@@ -42,7 +42,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Removes an image that was taken here, and is not to count.
-    fn discard(&mut self, index: LogIndex) {
+    pub(in crate::replica) fn discard(&mut self, index: LogIndex) {
         // One that was received has the same name.
         if !self.images.kept.iter().any(|image| image.index() == index) {
             self.env.remove_image(index, false);

@@ -60,7 +60,7 @@ impl<E: Environment> Replica<E> {
         let why = format!("an image got no name on the disk: {}", trouble.why());
         tracing::warn!(event = "image_not_named", index = index.0, why);
         self.images.ended.take_if(|ended| ended.index() == index);
-        self.env.remove_image(index, false);
+        self.discard(index);
         self.no_room_for_image(trouble);
         self.images.schedule.failed(self.now);
         self.images.refused = Some(why);
