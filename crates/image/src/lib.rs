@@ -3,6 +3,7 @@
 //! * [`processes`]: all below the server's first parent.
 //! * [`maps`]: the mappings of one.
 //! * [`pages`]: their pages, those that were written.
+//! * [`state`]: what only the kernel has of them: descriptors, directories, limits, rights.
 //! * [`files`]: the files that the server knows by the kernel's numbers.
 //! * [`take`]: all of it as the restore file that a server continues from,
 //!   with the pages that changed since the image [`before`], of which [`precopy`] reads most while the server goes on;
@@ -43,6 +44,7 @@ pub mod restore_file;
 pub mod shared;
 mod sparse;
 mod stand_ins;
+pub mod state;
 pub mod take;
 mod written;
 

@@ -3,13 +3,13 @@
 //! All threads are inside the runtime, their contexts in memory, and all processes sleep: so memory, descriptors and the arena's heap are everything.
 //! What an image cannot hold is refused by name; the server stays as it is.
 
-mod descriptors;
+pub(crate) mod descriptors;
 mod memory;
-mod objects;
+pub(crate) mod objects;
 mod parked;
 mod program;
 mod renamed;
-mod settings;
+pub(crate) mod settings;
 mod standing;
 
 use self::descriptors::Opened;
@@ -765,7 +765,7 @@ fn part(first: usize, end: usize) -> [u32; 2] {
 }
 
 /// The rest of the line that begins so.
-fn field<'a>(text: &'a str, name: &str) -> &'a str {
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim)
 }
 

@@ -24,33 +24,76 @@ pub(super) struct Opened {
 }
 
 /// A descriptor, and what the kernel tells about it.
-struct Found<'a> {
+pub(crate) struct Found<'a> {
     process: &'a Process,
-    fd: i32,
+    pub(crate) fd: i32,
     /// Its file's name.
-    name: String,
+    pub(crate) name: String,
     /// `fdinfo`.
     info: String,
-    flags: i32,
+    pub(crate) flags: i32,
 }
 
-impl Found<'_> {
-    fn path(&self) -> String {
+impl<'a> Found<'a> {
+    pub(crate) fn of(process: &'a Process, fd: i32) -> Result<Self> {
+        let path = format!("/proc/{}/fd/{fd}", process.host_pid);
+        let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
+        let name = name.to_string_lossy().into_owned();
+        let path = format!("/proc/{}/fdinfo/{fd}", process.host_pid);
+        let info = proc::text(&path).map_err(MemoryError::read(&*path))?;
+        let flags = i32::from_str_radix(field(&info, "flags:"), 8).unwrap_or(0);
+        Ok(Self { process, fd, name, info, flags })
+    }
+
+    /// As which the kernel knows it.
+    pub(crate) const fn number(&self) -> Number {
+        (self.process.host_pid, self.fd)
+    }
+
+    /// Whether it only keeps a number for a descriptor of the runtime's.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        self.flags & libc::O_PATH != 0 && self.name == "/dev/null"
+    }
+
+    /// The one of these whose open file it shares.
+    pub(crate) fn given(&self, given: &[BorrowedFd<'_>]) -> Option<usize> {
+        let is_given = |given: &BorrowedFd<'_>| {
+            same_open_file(self.number(), (std::process::id(), given.as_raw_fd())) == Some(true)
+        };
+        given.iter().position(is_given)
+    }
+
+    pub(crate) fn position(&self) -> u64 {
+        field(&self.info, "pos:").parse().unwrap_or(0)
+    }
+
+    /// The locks that the kernel shows, in its words.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
+        self.info.lines().filter_map(|line| line.strip_prefix("lock:"))
+    }
+
+    pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", self.process.host_pid, self.fd)
     }
+}
+
+/// The numbers of a process's descriptors, but for the runtime's own.
+pub(crate) fn numbers(process: &Process) -> Result<Vec<i32>> {
+    let path = format!("/proc/{}/fd", process.host_pid);
+    let mut fds: Vec<i32> = fs::read_dir(&path)
+        .map_err(MemoryError::read(&*path))?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|fd| !(ARENA_FD..RESTORE_FD).contains(fd))
+        .collect();
+    fds.sort_unstable();
+    Ok(fds)
 }
 
 impl Image<'_, '_> {
     /// The descriptors of a process, and its locks.
     pub(super) fn descriptors(&mut self, process: &Process) -> Result<()> {
-        let path = format!("/proc/{}/fd", process.host_pid);
-        let mut fds: Vec<i32> = fs::read_dir(&path)
-            .map_err(MemoryError::read(&*path))?
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|fd| !(ARENA_FD..RESTORE_FD).contains(fd))
-            .collect();
-        fds.sort_unstable();
+        let fds = numbers(process)?;
         self.head.last_fd = self.head.last_fd.max(fds.last().copied().unwrap_or(0));
         for fd in fds {
             let (description, flags) = self.open_file(process, fd)?;
@@ -61,13 +104,8 @@ impl Image<'_, '_> {
 
     /// The number of a descriptor's open file, whose locks are noted, and its flags.
     pub(super) fn open_file(&mut self, process: &Process, fd: i32) -> Result<(u32, i32)> {
-        let path = format!("/proc/{}/fd/{fd}", process.host_pid);
-        let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
-        let name = name.to_string_lossy().into_owned();
-        let path = format!("/proc/{}/fdinfo/{fd}", process.host_pid);
-        let info = proc::text(&path).map_err(MemoryError::read(&*path))?;
-        let flags = i32::from_str_radix(field(&info, "flags:"), 8).unwrap_or(0);
-        let found = Found { process, fd, name, info, flags };
+        let found = Found::of(process, fd)?;
+        let flags = found.flags;
         let description = self.of_descriptor(&found)?;
         self.locks(&found, description)?;
         Ok((description, flags))
@@ -75,14 +113,11 @@ impl Image<'_, '_> {
 
     /// The number of a descriptor's open file.
     fn of_descriptor(&mut self, found: &Found<'_>) -> Result<u32> {
-        let own = (found.process.host_pid, found.fd);
-        if found.flags & libc::O_PATH != 0 && found.name == "/dev/null" {
+        let own = found.number();
+        if found.is_placeholder() {
             return Ok(PLACEHOLDER);
         }
-        let is_given = |given: &BorrowedFd<'_>| {
-            same_open_file(own, (std::process::id(), given.as_raw_fd())) == Some(true)
-        };
-        if let Some(n) = self.given.iter().position(is_given) {
+        if let Some(n) = found.given(&self.given) {
             return Ok([OUTPUT, ERRORS][n]);
         }
         let Found { process, fd, name, .. } = found;
@@ -110,7 +145,7 @@ impl Image<'_, '_> {
 
     /// An open file that was not met before.
     fn description(&mut self, found: &Found<'_>, id: FileId, file: &fs::Metadata) -> Result<u32> {
-        let Found { process, fd, name, info, flags } = found;
+        let Found { process, fd, name, flags, .. } = found;
         let removed = Removed::of(name, file, *flags);
         let object = match removed {
             None => 0,
@@ -131,7 +166,7 @@ impl Image<'_, '_> {
         let description = self.descriptions.len() as u32;
         let opened = Opened { host_pid: process.host_pid, fd: *fd, description };
         self.open.entry(id).or_default().push(opened);
-        let position = field(info, "pos:").parse().unwrap_or(0);
+        let position = found.position();
         let name = self.name(name);
         let flags = flags & !libc::O_CLOEXEC;
         self.descriptions.push(Description { name, position, flags, object });
@@ -140,7 +175,7 @@ impl Image<'_, '_> {
 
     /// The locks that the kernel shows at a descriptor.
     fn locks(&mut self, found: &Found<'_>, description: u32) -> Result<()> {
-        for line in found.info.lines().filter_map(|line| line.strip_prefix("lock:")) {
+        for line in found.locks() {
             let Some(lock) = parse_lock(line, found.fd, description) else {
                 let what =
                     format!("a lock of the file {} that is not understood: {line}", found.name);
@@ -180,8 +215,11 @@ fn parse_lock(line: &str, fd: i32, description: u32) -> Option<Lock> {
     Some(Lock { start, last, fd, description, kind, is_exclusive })
 }
 
+/// A process's number on the host, and a descriptor.
+pub(crate) type Number = (u32, i32);
+
 /// Whether two descriptors share an open file; `None` when the kernel cannot tell.
-fn same_open_file(one: (u32, i32), other: (u32, i32)) -> Option<bool> {
+pub(crate) fn same_open_file(one: Number, other: Number) -> Option<bool> {
     // SAFETY: numbers only.
     let order = unsafe {
         libc::syscall(

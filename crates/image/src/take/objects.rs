@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 /// The end of a removed file's name.
-const DELETED: &str = " (deleted)";
+pub(crate) const DELETED: &str = " (deleted)";
 
 /// An object.
 pub(super) struct Shared {

@@ -10,14 +10,55 @@ use std::fs;
 /// What has no number in a server is shown so (`overflowgid`).
 const NO_GROUP: u32 = 65534;
 
+/// What a process has told the kernel, which the kernel tells others.
+pub(crate) struct Told {
+    pub(crate) directory: String,
+    pub(crate) root: String,
+    pub(crate) umask: u32,
+    /// Soft and hard ones, in the kernel's order.
+    pub(crate) limits: [[u64; 2]; LIMITS],
+    /// Its name.
+    pub(crate) title: Vec<u8>,
+    /// `/proc/PID/status`.
+    pub(crate) status: String,
+}
+
+impl Told {
+    pub(crate) fn of(process: &Process) -> Result<Self> {
+        let of = |name: &str| format!("/proc/{}/{name}", process.host_pid);
+        let read = |name| proc::text(of(name)).map_err(MemoryError::read(of(name)));
+        let link = |name| {
+            let link = fs::read_link(of(name)).map_err(MemoryError::read(of(name)))?;
+            Ok(link.to_string_lossy().into_owned())
+        };
+        let status = read("status")?;
+        let umask = u32::from_str_radix(field(&status, "Umask:"), 8);
+        let mut title = proc::read(of("comm")).map_err(MemoryError::read(of("comm")))?;
+        title.truncate(title.strip_suffix(b"\n").unwrap_or(&title).len());
+        Ok(Self {
+            directory: link("cwd")?,
+            root: link("root")?,
+            umask: umask.map_err(|_| wrong(process, "status"))?,
+            limits: parse_limits(&read("limits")?).ok_or_else(|| wrong(process, "limits"))?,
+            title,
+            status,
+        })
+    }
+}
+
+fn wrong(process: &Process, name: &str) -> MemoryError {
+    let error = std::io::Error::other("it is not understood");
+    MemoryError::Read { what: format!("/proc/{}/{name}", process.host_pid), error }
+}
+
 /// The numbers of users and groups that a server sees, by those that this process sees.
-pub(super) struct Ids {
+pub(crate) struct Ids {
     users: Vec<[u64; 3]>,
     groups: Vec<[u64; 3]>,
 }
 
 impl Ids {
-    fn of(process: &Process) -> Result<Self> {
+    pub(crate) fn of(process: &Process) -> Result<Self> {
         let map = |name: &str| {
             let path = format!("/proc/{}/{name}", process.host_pid);
             let text = proc::text(&path).map_err(MemoryError::read(path))?;
@@ -36,8 +77,13 @@ impl Ids {
 
     /// A group that a process has beside its own. Those of an ordinary user cannot be given up, and his server sees all but one as the kernel shows what has no number.
     fn other_group(&self, outside: u32) -> Result<u32> {
-        let is_single = matches!(&self.groups[..], [[_, _, 1]]);
-        self.group(outside).or_else(|error| if is_single { Ok(NO_GROUP) } else { Err(error) })
+        self.group(outside)
+            .or_else(|error| if self.is_single() { Ok(NO_GROUP) } else { Err(error) })
+    }
+
+    /// Whether the server has one group only: it is an ordinary user's.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(&self.groups[..], [[_, _, 1]])
     }
 }
 
@@ -78,7 +124,10 @@ fn parse_limits(text: &str) -> Option<[[u64; 2]; LIMITS]> {
     Some(limits)
 }
 
-fn parse_credentials(status: &str, ids: &Ids) -> Result<Option<(Credentials, Vec<u32>)>> {
+pub(crate) fn parse_credentials(
+    status: &str,
+    ids: &Ids,
+) -> Result<Option<(Credentials, Vec<u32>)>> {
     let numbers = |name: &str| -> Option<Vec<u32>> {
         field(status, name).split_whitespace().map(|word| word.parse().ok()).collect()
     };
@@ -120,41 +169,22 @@ impl Image<'_, '_> {
     ) -> Result<()> {
         let of = |process: &Process, name: &str| format!("/proc/{}/{name}", process.host_pid);
         let read = |path: String| proc::text(&path).map_err(MemoryError::read(path));
-        let link = |name| {
-            let path = of(process, name);
-            let link = fs::read_link(&path).map_err(MemoryError::read(path))?;
-            Ok(link.to_string_lossy().into_owned())
-        };
-        let wrong = |name: &str| {
-            let error = std::io::Error::other("it is not understood");
-            MemoryError::Read { what: of(process, name), error }
-        };
-        let directory: String = link("cwd")?;
+        let Told { directory, root, umask, limits, title, status } = Told::of(process)?;
         if directory.ends_with(" (deleted)") {
             return refused(process, format!("a removed working directory, {directory}"));
         }
         found.directory = self.name(&directory);
-        found.root = match link("root")? {
-            root if root == "/" => NO_NAME,
-            root => self.name(&root),
-        };
+        found.root = if root == "/" { NO_NAME } else { self.name(&root) };
         // It is inherited, and only rights that a server has not got lower it again.
         let adjusted = read(of(process, "oom_score_adj"))?;
         if adjusted != read(of(first, "oom_score_adj"))? {
             return refused(process, "its own oom_score_adj");
         }
-        let status = read(of(process, "status"))?;
-        found.umask =
-            u32::from_str_radix(field(&status, "Umask:"), 8).map_err(|_| wrong("status"))?;
-        found.limits =
-            parse_limits(&read(of(process, "limits"))?).ok_or_else(|| wrong("limits"))?;
-        let title =
-            proc::read(of(process, "comm")).map_err(MemoryError::read(of(process, "comm")))?;
-        let title = title.strip_suffix(b"\n").unwrap_or(&title);
+        (found.umask, found.limits) = (umask, limits);
         let len = title.len().min(found.title.len() - 1);
         found.title[..len].copy_from_slice(&title[..len]);
-        let (mut credentials, groups) =
-            parse_credentials(&status, self.ids(process)?)?.ok_or_else(|| wrong("status"))?;
+        let (mut credentials, groups) = parse_credentials(&status, self.ids(process)?)?
+            .ok_or_else(|| wrong(process, "status"))?;
         credentials.others = [self.groups.len() as u32, groups.len() as u32];
         self.groups.extend(groups);
         found.credentials = self.credentials.len() as u32;
