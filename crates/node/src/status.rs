@@ -1,6 +1,6 @@
 //! What a node says about itself and its server at its admin socket.
 
-use crate::memory::Survey;
+use crate::memory::{ProcessState, Survey, state_root};
 use serde::{Deserialize, Serialize};
 pub use skein_replica::members::MemberReport;
 pub use skein_replica::status::*;
@@ -59,6 +59,9 @@ pub struct MemoryStatus {
     pub survey: Survey,
     /// Its files.
     pub written: Written,
+    /// What the kernel has of its processes; none of a node of an earlier version, or where the kernel does not tell it.
+    #[serde(default)]
+    pub state: Option<Vec<ProcessState>>,
 }
 
 /// The memory and the files of a replica's server, in short: what is equal on all replicas is not told.
@@ -82,16 +85,20 @@ pub struct MemoryRoot {
     pub files: u64,
     /// and bytes in them.
     pub bytes: u64,
+    /// The hash of what the kernel has of its processes, 16 hexadecimal digits; empty where that is not told.
+    #[serde(default)]
+    pub state: String,
 }
 
 impl MemoryRoot {
-    /// That of this memory and these files.
+    /// That of all of it.
     #[must_use]
-    pub fn of(index: u64, digest: String, survey: &Survey, written: &Written) -> Self {
+    pub fn of(status: &MemoryStatus) -> Self {
+        let MemoryStatus { index, digest, survey, written, state } = status;
         let mappings = survey.processes.iter().map(|process| process.mappings.len() as u64);
         Self {
-            index,
-            digest,
+            index: *index,
+            digest: digest.clone(),
             root: format!("{:016x}", survey.grouped().root()),
             processes: survey.processes.len() as u64,
             mappings: mappings.sum(),
@@ -99,6 +106,10 @@ impl MemoryRoot {
             files_digest: written.digest.clone(),
             files: written.count,
             bytes: written.bytes,
+            state: state
+                .as_ref()
+                .map(|all| format!("{:016x}", state_root(all)))
+                .unwrap_or_default(),
         }
     }
 }

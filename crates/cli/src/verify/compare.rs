@@ -1,8 +1,8 @@
-//! Compares surveys of one entry: output, processes, mappings, pages or groups of pages, files.
+//! Compares surveys of one entry: output, processes, mappings, pages or groups of pages, files, and what the kernel has of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skein_node::memory::{ARENA, Mapping, PageAt, ProcessMemory, Run, Survey};
+use skein_node::memory::{ARENA, Fact, Mapping, PageAt, ProcessMemory, ProcessState, Run, Survey};
 use skein_sandbox::{Written, WrittenFile};
 
 /// The differences.
@@ -42,7 +42,7 @@ impl Comparison {
     }
 }
 
-/// An output, a process or a mapping that is missing on some replica, or differs.
+/// An output, a process, a mapping or a fact that is missing on some replica, or differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {
     /// What it is.
@@ -51,7 +51,7 @@ pub struct Structure {
     pub pid: Option<u32>,
     /// Its command line.
     pub command: String,
-    /// The mapping, if not the process itself differs.
+    /// The mapping, or the fact's name, if not the process itself differs.
     pub mapping: String,
     /// Each replica's value.
     pub values: Vec<String>,
@@ -66,6 +66,8 @@ pub enum Kind {
     Process,
     /// A mapping.
     Mapping,
+    /// What the kernel has of a process.
+    State,
 }
 
 impl Kind {
@@ -75,6 +77,7 @@ impl Kind {
             Self::Output => "output",
             Self::Process => "process",
             Self::Mapping => "mapping",
+            Self::State => "state",
         }
     }
 }
@@ -218,6 +221,46 @@ fn compare_mappings<'a>(
     common
 }
 
+/// Compares what the kernels have of processes, where all have the process.
+pub fn compare_states(all: &[Vec<ProcessState>], found: &mut Vec<Structure>) {
+    let processes: Vec<BTreeMap<u32, &ProcessState>> =
+        all.iter().map(|all| all.iter().map(|process| (process.pid, process)).collect()).collect();
+    let Some(first) = processes.first() else { return };
+    for pid in first.keys() {
+        let here: Option<Vec<&ProcessState>> =
+            processes.iter().map(|all| all.get(pid).copied()).collect();
+        if let Some(here) = here {
+            compare_facts(&here, found);
+        }
+    }
+}
+
+fn compare_facts(processes: &[&ProcessState], found: &mut Vec<Structure>) {
+    let facts: Vec<BTreeMap<&str, &Fact>> = processes
+        .iter()
+        .map(|process| process.facts.iter().map(|fact| (&*fact.name, fact)).collect())
+        .collect();
+    let mut named = BTreeSet::new();
+    // As they are told, which is by number.
+    let names = processes.iter().flat_map(|process| &process.facts).map(|fact| &*fact.name);
+    for name in names.filter(|name| named.insert(*name)) {
+        let here: Vec<Option<&Fact>> = facts.iter().map(|all| all.get(name).copied()).collect();
+        // An image opens a file by a name that it has, and the server may have removed the one by which it opened it.
+        let is_known = here.iter().flatten().all(|fact| !fact.file.is_empty());
+        let value = |fact: &Option<&Fact>| match fact {
+            None => ABSENT.to_owned(),
+            Some(Fact { file, value, .. }) if is_known => format!("{file}, {value}"),
+            Some(fact) => fact.value.clone(),
+        };
+        let values: Vec<String> = here.iter().map(value).collect();
+        if values.iter().any(|value| *value != values[0]) {
+            let (pid, command) = (processes[0].pid, processes[0].command.clone());
+            let (kind, pid, mapping) = (Kind::State, Some(pid), name.to_owned());
+            found.push(Structure { kind, pid, command, mapping, values });
+        }
+    }
+}
+
 /// A survey's pages or groups, which are as long as `size`, in the order of [`PageAt`], where all have a mapping.
 fn pages<'a>(
     survey: &'a Survey,
@@ -350,6 +393,51 @@ mod tests {
         let found = compare(&[&one, &other]);
         assert_eq!(found.structure.len(), 2);
         assert_eq!((found.differing, found.doubtful), (vec![], vec![]));
+    }
+
+    fn state(facts: &[(&str, &str, &str)]) -> Vec<ProcessState> {
+        let fact = |(name, file, value): &(&str, &str, &str)| Fact {
+            name: (*name).into(),
+            file: (*file).into(),
+            value: (*value).into(),
+        };
+        let facts = facts.iter().map(fact).collect();
+        vec![ProcessState { pid: 2, command: "server".into(), facts }]
+    }
+
+    fn states(all: &[Vec<ProcessState>]) -> Vec<(String, Vec<String>)> {
+        let mut found = Vec::new();
+        compare_states(all, &mut found);
+        for told in &found {
+            assert_eq!((told.kind, told.pid, &*told.command), (Kind::State, Some(2), "server"));
+        }
+        found.into_iter().map(|told| (told.mapping, told.values)).collect()
+    }
+
+    #[test]
+    fn what_the_kernel_has_of_a_process_is_compared_by_name() {
+        let one = state(&[("umask", "", "022"), ("descriptor 7", "/a", "position 12")]);
+        let two = state(&[("umask", "", "027"), ("descriptor 7", "/a", "position 10")]);
+        let more = state(&[("umask", "", "022"), ("descriptor 8", "/a", "position 12")]);
+        assert_eq!(states(&[one.clone(), one.clone()]), []);
+        let found = states(&[one.clone(), two, one.clone()]);
+        assert_eq!(found[0], ("umask".into(), ["022", "027", "022"].map(String::from).to_vec()));
+        let positions = ["12", "10", "12"].map(|at| format!("/a, position {at}"));
+        assert_eq!(found[1], ("descriptor 7".into(), positions.to_vec()));
+        let found = states(&[one.clone(), more]);
+        let at = "/a, position 12";
+        assert_eq!(found[0], ("descriptor 7".into(), vec![at.into(), ABSENT.into()]));
+        assert_eq!(found[1], ("descriptor 8".into(), vec![ABSENT.into(), at.into()]));
+        assert_eq!(states(&[one, vec![]]), [], "its memory tells of the process");
+    }
+
+    #[test]
+    fn by_which_of_its_names_a_file_is_open_does_not_matter_where_one_is_removed() {
+        let one = state(&[("descriptor 7", "", "position 12")]);
+        let other = |at| state(&[("descriptor 7", "/other", at)]);
+        assert_eq!(states(&[one.clone(), other("position 12")]), []);
+        let found = states(&[other("position 10"), one]);
+        assert_eq!(found[0].1, ["position 10", "position 12"]);
     }
 
     #[test]

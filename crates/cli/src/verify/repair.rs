@@ -1,12 +1,12 @@
 //! Repairs replicas that differ, while all stand at one entry: pages and pieces of files that differ are taken from the model, and nothing else.
 //!
-//! What is left (output, processes, mappings, kinds and attributes of files) cannot be repaired in a server: such a replica rebuilds it.
+//! What is left (output, processes, mappings, what the kernel has of processes, kinds and attributes of files) cannot be repaired in a server: such a replica rebuilds it.
 
 use serde::Serialize;
 use skein_node::memory::{MAX_SHOWN, Page, PageAt, PageContents, Question};
 use skein_node::{FileAnswer, FileQuestion};
 
-use super::compare::{Comparison, Files, Place};
+use super::compare::{Comparison, Files, Kind, Place};
 use super::{LIMIT, parsed};
 use crate::admin::{AdminError, Asked};
 
@@ -80,13 +80,14 @@ pub fn differs(found: &Comparison, model: usize, other: usize) -> bool {
 /// What differs between two replicas that cannot be written into a server.
 fn differs_in_structure(found: &Comparison, model: usize, other: usize) -> Option<String> {
     let differs = found.structure.iter().find(|s| s.values[model] != s.values[other])?;
-    let (kind, value) = (differs.kind.name(), &differs.values);
+    let kind = if differs.kind == Kind::State { "" } else { differs.kind.name() };
+    let value = &differs.values;
     let of = match differs.pid {
         Some(pid) => format!(" of process {pid} ({})", differs.command),
         None => String::new(),
     };
-    let mapping = &differs.mapping;
-    Some(format!("its {kind} {mapping}{of} is {}, not {}", value[other], value[model]))
+    let what = format!("{kind} {}", differs.mapping);
+    Some(format!("its {}{of} is {}, not {}", what.trim(), value[other], value[model]))
 }
 
 fn in_place(

@@ -31,7 +31,7 @@ pub struct Report {
     differing_pages: usize,
     /// The number of different files.
     differing_files: usize,
-    /// Different processes and mappings, and the first of these pages.
+    /// Different processes, mappings and facts about processes, and the first of these pages.
     differences: Vec<Difference>,
     /// What was done about them.
     repairs: Vec<Repair>,
@@ -50,18 +50,20 @@ struct Replica {
     /// Files that the server has written, and bytes in them.
     files: u64,
     bytes: u64,
+    /// Whether it tells what the kernel has of its processes; that is compared if all do.
+    tells_state: bool,
     /// Bytes of what it was asked about them and what it answered.
     exchanged_bytes: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct Difference {
-    /// `output`, `process`, `mapping`, `bytes` or `file`.
+    /// `output`, `process`, `mapping`, `state`, `bytes` or `file`.
     kind: &'static str,
     /// The process, as the server numbers them; `null` for the arena.
     pid: Option<u32>,
     command: String,
-    /// The mapping and its permissions, or the file's path.
+    /// The mapping and its permissions, what the kernel has, or the file's path.
     mapping: String,
     /// The first byte that differs, and its offset in the mapping.
     address: Option<String>,
@@ -89,6 +91,7 @@ impl Report {
                 pages: root.pages,
                 files: root.files,
                 bytes: root.bytes,
+                tells_state: !root.state.is_empty(),
                 exchanged_bytes: node.exchanged(),
             }
         };
@@ -115,6 +118,9 @@ impl Report {
         let verdict = match self.verdict {
             Verdict::Agree => "all replicas hold the same in memory and files",
             Verdict::Repaired => "the replicas differed, and were repaired",
+            Verdict::Differ if self.differences.iter().all(|told| told.kind == "state") => {
+                "the replicas' processes differ in what the kernel has of them"
+            }
             Verdict::Differ if self.differing_files == 0 => "the replicas' memory differs",
             Verdict::Differ => "the replicas' memory or files differ",
             Verdict::Incomparable => "the replicas cannot be compared now",
@@ -127,6 +133,12 @@ impl Report {
                 "{processes} processes, {mappings} mappings, {pages} pages, {files} files with {bytes} bytes"
             );
             text += &standstill::line(*id, *index, problem.as_deref(), &has);
+        }
+        let silent = |replica: &&Replica| replica.index.is_some() && !replica.tells_state;
+        for Replica { id, .. } in self.replicas.iter().filter(silent) {
+            text += &format!(
+                "replica {id}  does not tell descriptors, limits and rights of processes: these are not compared\n"
+            );
         }
         if self.differences.is_empty() {
             return text;

@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skein_node::memory::{GROUP_BYTES, PAGE_BYTES, PageAt, Survey};
+use skein_node::memory::{GROUP_BYTES, PAGE_BYTES, PageAt, ProcessState, Survey};
 use skein_node::{MemoryRoot, MemoryStatus};
 use skein_sandbox::Written;
 
-use super::compare::{Comparison, compare_files, compare_output, compare_pages, compare_structure};
+use super::compare::{
+    Comparison, compare_files, compare_output, compare_pages, compare_states, compare_structure,
+};
 use super::{LIMIT, Unanswered, of_all, parsed};
 use crate::admin::{AdminError, Asked};
 use crate::standstill::Answer;
@@ -30,8 +32,7 @@ pub fn first(node: &Asked, index: u64, again: &str) -> Result<Told, AdminError> 
         return Ok(Told { root, whole: None });
     }
     let status: MemoryStatus = parsed(&node.get(&format!("/memory/{index}{again}"), LIMIT)?)?;
-    let MemoryStatus { index, ref digest, ref survey, ref written } = status;
-    let root = MemoryRoot::of(index, digest.clone(), survey, written);
+    let root = MemoryRoot::of(&status);
     Ok(Told { root, whole: Some(status) })
 }
 
@@ -45,6 +46,8 @@ pub trait Below {
     fn pages(&self, groups: &[PageAt]) -> Result<Vec<Survey>, Self::Error>;
     /// Lists of files.
     fn files(&self) -> Result<Vec<Written>, Self::Error>;
+    /// What the kernels have of the processes.
+    fn states(&self) -> Result<Vec<Vec<ProcessState>>, Self::Error>;
 }
 
 /// Standing servers' nodes.
@@ -103,6 +106,12 @@ impl Below for Tree<'_> {
         let told = |status: &MemoryStatus| status.written.clone();
         self.each(told, |node| parsed(&node.get(&target, LIMIT)?))
     }
+
+    fn states(&self) -> Result<Vec<Vec<ProcessState>>, Unanswered> {
+        let target = format!("/memory/{}/state", self.index);
+        let told = |status: &MemoryStatus| status.state.clone().unwrap_or_default();
+        self.each(told, |node| parsed(&node.get(&target, LIMIT)?))
+    }
 }
 
 /// Compares at least two replicas' servers; answers the first one's processes and mappings, too, if memory differs.
@@ -135,6 +144,11 @@ pub fn compare<B: Below>(
         let written = below.files()?;
         found.files = compare_files(&written.iter().collect::<Vec<_>>());
     }
+    // A node of an earlier version does not tell it, nor does one on a kernel that does not.
+    if roots.iter().all(|root| !root.state.is_empty()) && differ(|root| &root.state) {
+        let states = below.states()?;
+        compare_states(&states, &mut found.structure);
+    }
     Ok((found, mapped))
 }
 
@@ -144,16 +158,28 @@ mod tests {
     use crate::instance::NodeFiles;
     use crate::standstill::ask_all;
     use proptest::prelude::*;
-    use skein_node::memory::{ARENA, Mapping, ProcessMemory, Run};
+    use skein_node::memory::{ARENA, Fact, Mapping, ProcessMemory, Run};
     use std::cell::Cell;
     use std::convert::Infallible;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::thread;
 
+    fn told() -> MemoryStatus {
+        MemoryStatus {
+            index: 5,
+            digest: String::new(),
+            survey: Survey::default(),
+            written: Written::default(),
+            state: None,
+        }
+    }
+
     /// Servers whose memory is here, and how much of it was told.
     struct Here {
         surveys: Vec<Survey>,
+        /// What is told of their processes.
+        states: Vec<Option<Vec<ProcessState>>>,
         groups_told: Cell<bool>,
         pages_told: Cell<usize>,
         groups_opened: Cell<usize>,
@@ -161,13 +187,16 @@ mod tests {
 
     impl Here {
         fn of(surveys: Vec<Survey>) -> Self {
-            let (groups_told, pages_told, groups_opened) = Default::default();
-            Self { surveys, groups_told, pages_told, groups_opened }
+            let (states, groups_told, pages_told, groups_opened) = Default::default();
+            Self { surveys, states, groups_told, pages_told, groups_opened }
         }
 
         fn compared(&self) -> Comparison {
-            let root = |survey| MemoryRoot::of(1, String::new(), survey, &Written::default());
-            let roots: Vec<MemoryRoot> = self.surveys.iter().map(root).collect();
+            let root = |(n, survey): (usize, &Survey)| {
+                let state = self.states.get(n).cloned().flatten();
+                MemoryRoot::of(&MemoryStatus { survey: survey.clone(), state, ..told() })
+            };
+            let roots: Vec<MemoryRoot> = self.surveys.iter().enumerate().map(root).collect();
             let roots: Vec<&MemoryRoot> = roots.iter().collect();
             let Ok((found, _)) = compare(&roots, self);
             found
@@ -200,6 +229,10 @@ mod tests {
 
         fn files(&self) -> Result<Vec<Written>, Infallible> {
             unreachable!("files are equal")
+        }
+
+        fn states(&self) -> Result<Vec<Vec<ProcessState>>, Infallible> {
+            Ok(self.states.iter().map(|state| state.clone().expect("all tell it")).collect())
         }
     }
 
@@ -276,6 +309,38 @@ mod tests {
         assert_eq!(here.pages_told.get(), 400, "of 3,600");
     }
 
+    #[test]
+    fn what_kernels_have_is_compared_if_all_nodes_tell_it() {
+        let state = |value: &str| {
+            let (name, file, value) = ("descriptor 7".into(), "/a".into(), value.into());
+            let (command, facts) = ("server".into(), vec![Fact { name, file, value }]);
+            Some(vec![ProcessState { pid: 2, command, facts }])
+        };
+        let compared = |states: [Option<Vec<ProcessState>>; 3]| {
+            let here = Here::of(vec![Survey::default(); 3]);
+            Here { states: states.to_vec(), ..here }.compared().structure
+        };
+        let [one, other] = ["position 12", "position 10"];
+        assert_eq!(compared([state(one), state(one), state(one)]), []);
+        let found = compared([state(one), state(other), state(one)]);
+        assert_eq!((found.len(), &*found[0].mapping), (1, "descriptor 7"));
+        assert_eq!(compared([state(one), state(other), None]), []);
+    }
+
+    #[test]
+    fn a_node_of_an_earlier_version_does_not_tell_what_its_kernel_has() {
+        let status = MemoryStatus { state: Some(Vec::new()), ..told() };
+        let root = MemoryRoot::of(&status);
+        assert_ne!(root.state, "", "no process is told, too");
+        let mut told = serde_json::to_value(&root).unwrap();
+        told.as_object_mut().unwrap().remove("state").unwrap();
+        assert_eq!(serde_json::from_value::<MemoryRoot>(told).unwrap().state, "");
+        let mut told = serde_json::to_value(&status).unwrap();
+        told.as_object_mut().unwrap().remove("state").unwrap();
+        let status: MemoryStatus = serde_json::from_value(told).unwrap();
+        assert_eq!((&status.state, &*MemoryRoot::of(&status).state), (&None, ""));
+    }
+
     /// A node of this version, or of one without trees, until a question is empty; answers what was asked.
     fn node(listener: &UnixListener, status: &MemoryStatus, has_trees: bool) -> Vec<String> {
         let (mut asked, index) = (Vec::new(), status.index);
@@ -299,14 +364,12 @@ mod tests {
             stream.read_exact(&mut body).unwrap();
             let target = lines[0].split(' ').nth(1).unwrap().to_owned();
             let below = target.strip_prefix(&format!("/memory/{index}")).unwrap();
-            let MemoryStatus { survey, written, .. } = status;
+            let MemoryStatus { survey, state, .. } = status;
             let answer = match below {
                 "" => serde_json::to_string(status).ok(),
                 _ if !has_trees => None,
-                "/root" => {
-                    serde_json::to_string(&MemoryRoot::of(index, String::new(), survey, written))
-                        .ok()
-                }
+                "/root" => serde_json::to_string(&MemoryRoot::of(status)).ok(),
+                "/state" => serde_json::to_string(state).ok(),
                 "/groups" => serde_json::to_string(&survey.grouped()).ok(),
                 "/pages" => {
                     let groups: Vec<PageAt> = serde_json::from_slice(&body).unwrap();
@@ -330,12 +393,7 @@ mod tests {
         let pages = (0..400).map(|page| ((1, 0, page), 1)).collect::<Pages>();
         let mut changed = pages.clone();
         changed.insert((1, 0, 17), 2);
-        let status = |pages: &Pages| MemoryStatus {
-            index: 5,
-            digest: String::new(),
-            survey: survey(pages, None, 0),
-            written: Written::default(),
-        };
+        let status = |pages: &Pages| MemoryStatus { survey: survey(pages, None, 0), ..told() };
         let all = [status(&pages), status(&changed), status(&pages)];
         let asked = |id: u64| {
             let (admin, address) = (dir.path().join(id.to_string()), String::new());

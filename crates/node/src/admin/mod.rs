@@ -12,6 +12,7 @@
 //! GET  /memory/ENTRY/groups     memory::Survey as JSON, with groups in place of pages, behind the root
 //! POST /memory/ENTRY/pages      memory::PageAt as JSON, a list of groups: memory::Survey as JSON, of their pages
 //! GET  /memory/ENTRY/files      Written as JSON: its files, behind the root
+//! GET  /memory/ENTRY/state      memory::ProcessState as JSON, a list: what the kernel has of its processes, behind the root
 //! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
 //! POST /memory/repair           memory::PageContents as JSON, a list: writes them into the server that stands
 //! POST /files/look              a FileQuestion as JSON: a file of the server that stands; answers FileAnswer as JSON
@@ -198,6 +199,7 @@ async fn serve(
         .route("/memory/{entry}/groups", get(tree::groups))
         .route("/memory/{entry}/pages", post(tree::pages))
         .route("/memory/{entry}/files", get(tree::files))
+        .route("/memory/{entry}/state", get(tree::state))
         .route("/memory/look", post(standstill::look))
         .route("/memory/repair", post(repair::pages))
         .route("/files/look", post(repair::look_at_file))

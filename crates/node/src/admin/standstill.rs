@@ -110,14 +110,17 @@ pub(super) async fn survey(
     let memory = server::memory(memory);
     let read = move || {
         let survey = memory.survey(deadline).map_err(unread)?;
-        Ok((survey, written(&files, arena, times_at)?))
+        let outfit = server::outfit(&files);
+        let state = outfit.given().map(|given| memory.state(given, deadline)).transpose();
+        let state = state.map_err(unread)?.flatten();
+        Ok((survey, state, written(&files, arena, times_at)?))
     };
     let read = tokio::task::spawn_blocking(read).await;
     let stood = stand_on(shared, STANDS_ON).await;
-    let (survey, written) = read.map_err(failed)?.map_err(|why: String| conflict(why))?;
+    let (survey, state, written) = read.map_err(failed)?.map_err(|why: String| conflict(why))?;
     stood?;
     let digest = digest.map(|digest| format!("{digest:016x}")).unwrap_or_default();
-    Ok(MemoryStatus { index, digest, survey, written })
+    Ok(MemoryStatus { index, digest, survey, written, state })
 }
 
 pub(super) async fn look(

@@ -4,7 +4,7 @@
 
 use super::Shared;
 use super::standstill::{READS, conflict, stand_at, stand_on, survey};
-use crate::memory::{PageAt, Survey};
+use crate::memory::{PageAt, ProcessState, Survey};
 use crate::status::{MemoryRoot, MemoryStatus};
 use axum::Json;
 use axum::extract::{Path as Segment, State};
@@ -75,8 +75,7 @@ async fn read(
     shared.surveyed.forget();
     let status = Arc::new(survey(shared, index, stood, deadline).await?);
     shared.surveyed.keep(&status);
-    let MemoryStatus { index, digest, survey, written } = &*status;
-    Ok(Json(MemoryRoot::of(*index, digest.clone(), survey, written)))
+    Ok(Json(MemoryRoot::of(&status)))
 }
 
 /// What was read, of a server that has stood since.
@@ -106,4 +105,11 @@ pub(super) async fn files(
     Segment(index): Segment<u64>,
 ) -> Result<Json<Written>, Response> {
     Ok(Json(surveyed(&shared, index).await?.written.clone()))
+}
+
+pub(super) async fn state(
+    State(shared): State<Shared>,
+    Segment(index): Segment<u64>,
+) -> Result<Json<Vec<ProcessState>>, Response> {
+    Ok(Json(surveyed(&shared, index).await?.state.clone().unwrap_or_default()))
 }

@@ -6,6 +6,7 @@
 //! tree:     a hash for each 512 of these pages, and one of all                              (tree.rs)
 //! look:     some pages again: their content, and the objects in them                         (look.rs, symbols.rs)
 //! repair:   some pages are written, as another replica has them                              (repair.rs)
+//! state:    what only the kernel has of the processes: descriptors, limits, rights            (state.rs)
 //! ```
 //!
 //! Read while the server stands still ([`skein_replica::replica`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
@@ -20,6 +21,7 @@
 mod heap;
 mod look;
 mod repair;
+mod state;
 mod survey;
 mod symbols;
 pub mod threads;
@@ -28,6 +30,7 @@ mod tree;
 use skein_image::Result;
 pub use skein_image::processes::below;
 pub use skein_image::{MemoryError, PAGE_BYTES, Process};
+pub use state::{Fact, ProcessState, state_root};
 pub use tree::GROUP_BYTES;
 
 use std::fmt;
