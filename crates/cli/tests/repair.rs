@@ -3,7 +3,8 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,7 +17,7 @@ use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, web};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Whence, lseek};
 use serde_json::Value;
 
 /// Finds a difference and repairs it; answers the report, which says what was done.
@@ -337,4 +338,90 @@ fn a_file_is_repaired_by_pieces_and_its_attributes_by_a_new_server() {
     assert_ne!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "another server");
     assert_eq!(real.restored(id), Some(index), "{}", real.cluster.evidence());
     real.wait_files_agreed();
+}
+
+/// A descriptor of a process, and this process's own of the same open file.
+fn opened(pid: i64, file: &str) -> (i32, File) {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_it = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|name| name.to_str().is_some_and(|name| name.ends_with(file)))
+    };
+    let found = all.map(|entry| entry.path()).find(is_it).expect("it has it open");
+    let fd: i32 = found.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    // SAFETY: numbers only; what is answered is nobody else's.
+    let file = unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        assert!(process >= 0, "{}", std::io::Error::last_os_error());
+        let process = File::from_raw_fd(process as i32);
+        let file = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
+        assert!(file >= 0, "{}", std::io::Error::last_os_error());
+        File::from_raw_fd(file as i32)
+    };
+    (fd, file)
+}
+
+/// What only the kernel has: a server from an image has all of it again, and what is changed from outside, as by an image that lacks it, is told and not left so.
+#[test]
+fn what_the_kernel_has_of_processes_is_compared() {
+    let (place, port) = (Place::new(), free_port());
+    let server = own::compiled(&place, "opened.c").to_str().unwrap().to_owned();
+    let dir = place.path("files");
+    fs::create_dir(&dir).unwrap();
+    let dir = dir.to_str().unwrap().to_owned();
+    let real = Real::serve(place, port, &[], vec![server, dir.clone(), port.to_string()]);
+    let cluster = &real.cluster;
+    let count = || Lines::connect(port, ANSWER).ok()?.ask("count").ok()?.parse::<u64>().ok();
+    let (report, code) = verify(cluster, &[]);
+    assert_eq!((code, &report["verdict"]), (Some(0), &"agree".into()), "{report:#}");
+    let told = report["replicas"].as_array().unwrap().iter();
+    assert!(told.into_iter().all(|replica| replica["tells_state"] == true), "{report:#}");
+    real.continue_a_follower_from_an_image(|| {
+        wait_for_or("an answer", || cluster.evidence(), count);
+    });
+
+    let status = cluster.wait_status(0);
+    let [follower, leader] = roles(&status);
+    let position = |pid| {
+        let (fd, file) = opened(pid, "/removed (deleted)");
+        assert_eq!(lseek(&file, 0, Whence::SeekCur), Ok(3));
+        lseek(&file, 5, Whence::SeekSet).unwrap();
+        let [old, new] =
+            [3, 5].map(|at| format!("a removed file, position {at}, 7 bytes, flags 02"));
+        (fd, old, new)
+    };
+    let flags = |pid| {
+        let (fd, file) = opened(pid, "/whole");
+        // SAFETY: numbers only.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) };
+        assert_eq!(done, 0);
+        let value = |flags| {
+            format!("{dir}/whole, position 3, flags 0{flags}, lock FLOCK ADVISORY WRITE 0 EOF")
+        };
+        (fd, value("2"), value("2002"))
+    };
+    let change: [&dyn Fn(i64) -> (i32, String, String); 2] = [&position, &flags];
+    for (id, change) in [follower, leader].into_iter().zip(change) {
+        let former = pid(&cluster.wait_status(0), id, "server_pid");
+        let (fd, old, new) = change(former);
+        let output = cluster.place.run(&["verify", "--name", "t"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}\n{}", cluster.evidence());
+        let line = format!(")  descriptor {fd}\n");
+        assert!(text.contains(&line) && text.contains(&format!("{id}: {new}\n")), "{text}");
+
+        let (report, done) = repair(cluster, id);
+        let all = report["differences"].as_array().unwrap().iter();
+        let of_first = all.filter(|told| told["pid"] == 2).collect::<Vec<_>>();
+        let [told] = of_first[..] else { panic!("{report:#}") };
+        assert_eq!(told["kind"], "state", "{report:#}");
+        assert_eq!(told["mapping"], format!("descriptor {fd}"), "{report:#}");
+        let values = (1..=3).map(|n| if n == id { &new } else { &old });
+        assert_eq!(told["values"], Value::from_iter(values.cloned()), "{report:#}");
+        let why = done["rebuilt"].as_str().unwrap_or_default();
+        assert!(why.contains(&format!("its descriptor {fd} of process 2 ")), "{report:#}");
+        let now = pid(&cluster.wait_status(0), id, "server_pid");
+        assert_ne!(now, former, "another server");
+    }
+    wait_for_or("an answer", || cluster.evidence(), count);
+    real.wait_agreed();
 }
