@@ -18,12 +18,16 @@ use super::report::{Record, Stage};
 use super::server;
 use super::sys::{self, Errno, check, check_int};
 
+/// The kernel's own (`init_task`). A server inherits it, and may ask for it; a node's threads have others.
+const TIMER_SLACK_NS: libc::c_ulong = 50_000;
+
 /// Runs init.
 pub(super) fn run(job: &InitJob) -> ! {
     sys::reset_dispositions();
     // SAFETY: these take no pointers but a terminated string.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, c"skein-init".as_ptr());
+        libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS);
         libc::setsid();
         libc::umask(0);
     }
