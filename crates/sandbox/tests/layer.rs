@@ -70,7 +70,8 @@ except OSError: pass"
 echo shared > /dev/shm/segment
 mkdir -p /tmp/deep/er; echo low > /tmp/deep/er/file
 touch -d @1000000000 /tmp/deep/er
-echo secret > shut; chmod 0 shut; mkdir sealed; echo in > sealed/in; chmod 0 sealed
+echo secret > shut; chmod 0 shut
+mkdir -p sealed/deep; echo in > sealed/deep/in; ln sealed/deep/in seen; chmod 0 sealed/deep sealed
 "#;
 
 fn host_files() -> tempfile::TempDir {

@@ -2,6 +2,8 @@
 //!
 //! The stream is not trusted. Each entry's directory is looked up below the root without following a symbolic link, and no file that is there already is written
 //! to: it is removed first. What goes wrong leaves a root that no server may use.
+//!
+//! Directories that are closed even to their owner are closed when all is there: another name of a file in one comes later, and an ordinary user could not look it up.
 
 use std::fs::{self, File};
 use std::io::{self, Error};
@@ -58,7 +60,8 @@ fn some(
         }
         unpack.entry(&entry, &mut reader).map_err(|error| at(&entry.path, &error))?;
     }
-    unpack.leave(b"")
+    unpack.leave(b"")?;
+    unpack.close()
 }
 
 /// Tells `see` of all entries, and makes nothing.
@@ -82,25 +85,42 @@ struct Unpack<'a> {
     piece: Vec<u8>,
     /// The directories that were made because they were missing; none: a missing one is an error.
     made: Option<Vec<Vec<u8>>>,
+    /// The directories that are to be closed to their owner, each before the one that it is in, and their modes.
+    closed: Vec<(Vec<u8>, u32)>,
 }
+
+/// What an owner needs to make and to look up entries.
+const OWNERS: u32 = 0o700;
 
 impl<'a> Unpack<'a> {
     fn new(root: BorrowedFd<'a>, made: Option<Vec<Vec<u8>>>) -> Self {
-        Self { root, open: Vec::new(), piece: vec![0; PIECE_BYTES], made }
+        Self { root, open: Vec::new(), piece: vec![0; PIECE_BYTES], made, closed: Vec::new() }
     }
 }
 
 impl Unpack<'_> {
-    /// Gives the directories that do not lead to `path` their attributes: nothing more comes in them.
+    /// Gives the directories that do not lead to `path` their attributes, but for modes that close them: nothing more comes in them.
     fn leave(&mut self, path: &[u8]) -> io::Result<()> {
-        while let Some(last) = self.open.last() {
-            let leads = path.strip_prefix(&*last.path).is_some_and(|rest| rest.starts_with(b"/"));
-            if leads {
-                break;
-            }
+        let leads =
+            |open: &Open| path.strip_prefix(&*open.path).is_some_and(|rest| rest.starts_with(b"/"));
+        while let Some(mut last) = self.open.pop_if(|last| !leads(last)) {
+            let mode = last.attributes.mode;
+            last.attributes.mode |= OWNERS;
             attributes::set(&itself(&last.directory), false, &last.attributes)
                 .map_err(|error| at(&last.path, &error))?;
-            self.open.pop();
+            if mode & OWNERS != OWNERS {
+                self.closed.push((last.path, mode));
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the directories that are to be closed.
+    fn close(&mut self) -> io::Result<()> {
+        for (path, mode) in std::mem::take(&mut self.closed) {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            let directory = self.directory(&path)?;
+            fs::set_permissions(itself(&directory), mode).map_err(|error| at(&path, &error))?;
         }
         Ok(())
     }
@@ -179,7 +199,7 @@ impl Unpack<'_> {
         }
         let directory = self.directory(&entry.path)?;
         // What comes in it can be made whatever its mode will be.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(entry.attributes.mode | 0o700);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(entry.attributes.mode | OWNERS);
         fs::set_permissions(itself(&directory), mode)?;
         let (path, attributes) = (entry.path.clone(), entry.attributes.clone());
         self.open.push(Open { path, directory, attributes });
