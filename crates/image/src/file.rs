@@ -150,7 +150,7 @@ impl Head {
                 let bytes = file.metadata().map_err(ImageError::io(path))?.len();
                 Err(ImageError::Cut { path: path.to_owned(), bytes })
             }
-            Err(error) => Err(ImageError::io(path)(error)),
+            Err(error) => Err(ImageError::reading(path)(error)),
             Ok(()) => Self::decode(&bytes, path),
         }
     }
@@ -268,12 +268,12 @@ pub fn packs_of(path: &Path) -> Result<Option<Vec<PackId>>, ImageError> {
 }
 
 /// The names behind the head, and their length.
-fn packs(file: &File, path: &Path) -> Result<Option<(Vec<PackId>, usize)>, ImageError> {
+fn packs(file: &impl FileExt, path: &Path) -> Result<Option<(Vec<PackId>, usize)>, ImageError> {
     let mut bytes = vec![0; 4 + MAX_NAMED * 24];
     let mut len = 0;
     while len < bytes.len() {
         let read = file.read_at(&mut bytes[len..], (HEAD_BYTES + len) as u64);
-        match read.map_err(ImageError::io(path))? {
+        match read.map_err(ImageError::reading(path))? {
             0 => break,
             n => len += n,
         }
@@ -341,30 +341,10 @@ impl Opened {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn verify_new(self, known: &mut BTreeSet<PackId>) -> Result<Verified, ImageError> {
-        let failed = ImageError::io(&self.path);
-        let bytes = self.file.metadata().map_err(&failed)?.len();
+        let bytes = self.file.metadata().map_err(ImageError::reading(&self.path))?.len();
+        let seal = sealed(&self.file, bytes, &self.path)?;
+        let before = bytes - TRAILER_BYTES as u64;
         let cut = || ImageError::Cut { path: self.path.clone(), bytes };
-        let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
-        let before = if bytes < least { Err(cut()) } else { Ok(bytes - TRAILER_BYTES as u64) }?;
-        let mut trailer = [0; TRAILER_BYTES];
-        self.file.read_exact_at(&mut trailer, before).map_err(&failed)?;
-        if trailer[..8] != END_MAGIC || u64::from_le_bytes(field(&trailer, 8)) != before {
-            return Err(cut());
-        }
-        let said = u128::from_le_bytes(field(&trailer, 16));
-        let mut hash = Xxh3::new();
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut at = 0;
-        while at < before {
-            let part = piece.len().min((before - at) as usize);
-            self.file.read_exact_at(&mut piece[..part], at).map_err(&failed)?;
-            hash.update(&piece[..part]);
-            at += part as u64;
-        }
-        let digest = hash.digest128();
-        if digest != said {
-            return Err(ImageError::damaged(&self.path, "its checksum does not fit"));
-        }
         let (mut packs, mut body_at) = (Vec::new(), HEAD_BYTES as u64);
         if self.version == PACKED {
             let found = self::packs(&self.file, &self.path)?.ok_or_else(cut)?;
@@ -382,8 +362,36 @@ impl Opened {
         if body_at > before {
             return Err(cut());
         }
-        Ok(Verified { opened: self, seal: Seal { bytes, digest }, packs, body_at })
+        Ok(Verified { opened: self, seal, packs, body_at })
     }
+}
+
+/// Reads all of a file of this length, and compares it with its end.
+fn sealed(file: &impl FileExt, bytes: u64, path: &Path) -> Result<Seal, ImageError> {
+    let failed = ImageError::reading(path);
+    let cut = || ImageError::Cut { path: path.to_owned(), bytes };
+    let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
+    let before = if bytes < least { Err(cut()) } else { Ok(bytes - TRAILER_BYTES as u64) }?;
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut trailer, before).map_err(&failed)?;
+    if trailer[..8] != END_MAGIC || u64::from_le_bytes(field(&trailer, 8)) != before {
+        return Err(cut());
+    }
+    let said = u128::from_le_bytes(field(&trailer, 16));
+    let mut hash = Xxh3::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < before {
+        let part = piece.len().min((before - at) as usize);
+        file.read_exact_at(&mut piece[..part], at).map_err(&failed)?;
+        hash.update(&piece[..part]);
+        at += part as u64;
+    }
+    let digest = hash.digest128();
+    if digest != said {
+        return Err(ImageError::damaged(path, "its checksum does not fit"));
+    }
+    Ok(Seal { bytes, digest })
 }
 
 impl Verified {

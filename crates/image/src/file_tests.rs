@@ -1,6 +1,7 @@
 //! The file of an image: every byte of it counts, and nothing of a damaged or foreign one is used.
 
 use super::*;
+use crate::form::Rotten;
 use std::fs;
 
 const OWNER: Owner = Owner { cluster: 7, program: [9; 32] };
@@ -91,6 +92,25 @@ fn no_changed_byte_goes_unseen() {
             assert!(line.starts_with(path.to_str().unwrap()) && !line.contains('\n'), "{line}");
         }
     }
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let (_, seal) = written(&path, OWNER, &parts());
+    let rotten = |lost| Rotten { bytes: fs::read(&path).unwrap(), lost };
+    assert_eq!(sealed(&rotten(u64::MAX), seal.bytes, &path).unwrap(), seal);
+    for lost in [0, seal.bytes / 2, seal.bytes - 1] {
+        let error = sealed(&rotten(lost), seal.bytes, &path).unwrap_err();
+        assert!(matches!(error, ImageError::Damaged { .. }), "byte {lost}: {error}");
+    }
+    // Where the names of its packs would be.
+    let error = packs(&rotten(HEAD_BYTES as u64), &path).unwrap_err();
+    assert!(matches!(error, ImageError::Damaged { .. }), "{error}");
+    // Linux cannot read the first byte of a process' memory.
+    let error = Head::read(Path::new("/proc/self/mem")).unwrap_err();
+    assert!(matches!(error, ImageError::Damaged { .. }), "{error}");
 }
 
 #[test]

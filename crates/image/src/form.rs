@@ -131,6 +131,30 @@ pub fn is_zero(page: &[u8]) -> bool {
         && rest.iter().all(|byte| *byte == 0)
 }
 
+/// A file on a disk that cannot read one byte of it any more.
+#[cfg(test)]
+pub(crate) struct Rotten {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) lost: u64,
+}
+
+#[cfg(test)]
+impl std::os::unix::fs::FileExt for Rotten {
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
+        let from = &self.bytes[(at as usize).min(self.bytes.len())..];
+        let len = out.len().min(from.len());
+        if (at..at + len as u64).contains(&self.lost) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        out[..len].copy_from_slice(&from[..len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        unreachable!("it is only read")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -141,6 +141,45 @@ struct Index {
     hashes: Vec<u128>,
 }
 
+impl Index {
+    /// That of a file of this length, which is to be this pack.
+    fn read(file: &impl FileExt, bytes: u64, id: PackId, path: &Path) -> Result<Self, ImageError> {
+        let failed = ImageError::reading(path);
+        let damaged = |why: &str| ImageError::damaged(path, why);
+        if bytes != id.bytes || bytes < (HEAD.len() + TRAILER_BYTES) as u64 {
+            return Err(damaged("it has another length than its image says"));
+        }
+        let mut trailer = [0; TRAILER_BYTES];
+        let trailer_at = bytes - TRAILER_BYTES as u64;
+        file.read_exact_at(&mut trailer, trailer_at).map_err(&failed)?;
+        let mut head = [0; HEAD.len()];
+        file.read_exact_at(&mut head, 0).map_err(&failed)?;
+        let pages = u64::from_le_bytes(field(&trailer, 8));
+        let is_own = u128::from_le_bytes(field(&trailer, 16)) == id.digest;
+        if head != HEAD || trailer[..8] != END || !is_own || pages > MAX_PAGES {
+            return Err(damaged("it is no pack of pages, or another one"));
+        }
+        let blocks = pages.div_ceil(BLOCK_PAGES as u64);
+        let index_bytes = blocks * 8 + pages * 16;
+        if index_bytes > trailer_at - HEAD.len() as u64 {
+            return Err(damaged("it has no room for its index"));
+        }
+        let mut index = vec![0; index_bytes as usize];
+        file.read_exact_at(&mut index, trailer_at - index_bytes).map_err(&failed)?;
+        let (ends, hashes) = index.split_at(blocks as usize * 8);
+        let ends: Vec<u64> =
+            ends.as_chunks().0.iter().map(|end| u64::from_le_bytes(*end)).collect();
+        let hashes = hashes.as_chunks().0.iter().map(|hash| u128::from_le_bytes(*hash)).collect();
+        let first = HEAD.len() as u64;
+        let starts = std::iter::once(&first).chain(&ends);
+        let in_order = starts.zip(&ends).all(|(start, end)| start < end);
+        if !in_order || ends.last().is_some_and(|end| *end > trailer_at - index_bytes) {
+            return Err(damaged("its index is none"));
+        }
+        Ok(Self { ends, hashes })
+    }
+}
+
 /// A pack that can be read.
 pub struct Pack {
     id: PackId,
@@ -179,46 +218,16 @@ impl Pack {
     }
 
     fn of(path: PathBuf, id: PackId) -> Result<Self, ImageError> {
-        let failed = ImageError::io(&path);
-        let damaged = |why: &str| ImageError::damaged(&path, why);
+        let failed = ImageError::reading(&path);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(damaged("an image's pages were in this file, which is gone"));
+                let why = "an image's pages were in this file, which is gone";
+                return Err(ImageError::damaged(&path, why));
             }
             file => file.map_err(&failed)?,
         };
         let bytes = file.metadata().map_err(&failed)?.len();
-        if bytes != id.bytes || bytes < (HEAD.len() + TRAILER_BYTES) as u64 {
-            return Err(damaged("it has another length than its image says"));
-        }
-        let mut trailer = [0; TRAILER_BYTES];
-        let trailer_at = bytes - TRAILER_BYTES as u64;
-        file.read_exact_at(&mut trailer, trailer_at).map_err(&failed)?;
-        let mut head = [0; HEAD.len()];
-        file.read_exact_at(&mut head, 0).map_err(&failed)?;
-        let pages = u64::from_le_bytes(field(&trailer, 8));
-        let is_own = u128::from_le_bytes(field(&trailer, 16)) == id.digest;
-        if head != HEAD || trailer[..8] != END || !is_own || pages > MAX_PAGES {
-            return Err(damaged("it is no pack of pages, or another one"));
-        }
-        let blocks = pages.div_ceil(BLOCK_PAGES as u64);
-        let index_bytes = blocks * 8 + pages * 16;
-        if index_bytes > trailer_at - HEAD.len() as u64 {
-            return Err(damaged("it has no room for its index"));
-        }
-        let mut index = vec![0; index_bytes as usize];
-        file.read_exact_at(&mut index, trailer_at - index_bytes).map_err(&failed)?;
-        let (ends, hashes) = index.split_at(blocks as usize * 8);
-        let ends: Vec<u64> =
-            ends.as_chunks().0.iter().map(|end| u64::from_le_bytes(*end)).collect();
-        let hashes = hashes.as_chunks().0.iter().map(|hash| u128::from_le_bytes(*hash)).collect();
-        let first = HEAD.len() as u64;
-        let starts = std::iter::once(&first).chain(&ends);
-        let in_order = starts.zip(&ends).all(|(start, end)| start < end);
-        if !in_order || ends.last().is_some_and(|end| *end > trailer_at - index_bytes) {
-            return Err(damaged("its index is none"));
-        }
-        let index = Arc::new(Index { ends, hashes });
+        let index = Arc::new(Index::read(&file, bytes, id, &path)?);
         Self::with(id, path.clone(), Arc::new(file), index, false).map_err(ImageError::io(&path))
     }
 
@@ -371,6 +380,23 @@ mod tests {
                 found += together.len() as u32;
                 assert_eq!(found, pages.min(Pack::next_block(found - 1)));
             }
+        }
+    }
+
+    #[test]
+    fn an_index_that_the_disk_cannot_read_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = written(dir.path(), 3);
+        let path = id.path(dir.path());
+        let whole = fs::read(&path).unwrap();
+        let read = |lost| {
+            let disk = crate::form::Rotten { bytes: whole.clone(), lost };
+            Index::read(&disk, id.bytes, id, &path)
+        };
+        assert_eq!(read(u64::MAX).unwrap().hashes.len(), 3);
+        let index = id.bytes - TRAILER_BYTES as u64 - 1;
+        for lost in [0, index, id.bytes - 1] {
+            assert!(read(lost).err().unwrap().is_damage(), "byte {lost}");
         }
     }
 
