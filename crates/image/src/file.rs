@@ -236,7 +236,7 @@ type Sink<'a> = Hashed<BufWriter<&'a mut dyn Write>>;
 /// Writes the file of an image whose pages are in packs, into an empty file.
 ///
 /// # Errors
-/// It cannot be written.
+/// It cannot be written, or is longer than a reader takes.
 pub fn write_packed(
     file: &mut dyn Write,
     path: &Path,
@@ -244,6 +244,7 @@ pub fn write_packed(
     state: &[u8],
     planned: &Planned,
 ) -> Result<Seal, ImageError> {
+    packed::check_lengths(state.len() as u64, planned.plan_bytes(), path)?;
     let write = || {
         let mut out = Hashed { out: BufWriter::new(file), bytes: 0, hash: Xxh3::new() };
         out.write_all(&head.encode(PACKED))?;

@@ -65,6 +65,18 @@ pub enum ImageError {
         /// The extensions, by the kernel's names.
         missing: String,
     },
+    /// No reader would take it.
+    #[error("{}: an image has at most {most} bytes of {what}, and this one {bytes}: it is not kept", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The part of it that is too long.
+        what: &'static str,
+        /// Its length,
+        bytes: u64,
+        /// and what is taken.
+        most: u64,
+    },
     /// The end is missing.
     #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
     Cut {

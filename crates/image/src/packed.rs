@@ -211,7 +211,31 @@ fn left_behind<'a>(earlier: &Earlier, hashes: impl Iterator<Item = &'a u128>) ->
     is_left
 }
 
+impl Planned {
+    /// The length of what is written of it.
+    pub(crate) fn plan_bytes(&self) -> u64 {
+        self.memory.written_bytes() + self.layer.written_bytes()
+    }
+}
+
+/// Nothing is written that [`contained`] would not read.
+pub(crate) fn check_lengths(state: u64, plans: u64, path: &Path) -> Result<(), ImageError> {
+    let parts = [("state", state, MAX_STATE_BYTES), ("plans", plans, MAX_PLAN_BYTES)];
+    match parts.into_iter().find(|(_, bytes, most)| bytes > most) {
+        Some((what, bytes, most)) => {
+            Err(ImageError::TooLong { path: path.to_owned(), what, bytes, most })
+        }
+        None => Ok(()),
+    }
+}
+
 impl Plan {
+    /// The length of what [`write`](Self::write) writes.
+    fn written_bytes(&self) -> u64 {
+        let (pieces, rows) = (self.pieces.len() as u64 * 16, self.rows.len() as u64 * 12);
+        3 * 8 + pieces + rows + self.bytes.len() as u64
+    }
+
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut number = |number: u64| out.write_all(&number.to_le_bytes());
         number(self.pieces.len() as u64)?;

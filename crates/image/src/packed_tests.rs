@@ -131,6 +131,36 @@ fn each_of_a_chain_is_read_as_it_was_and_costs_what_changed() {
 }
 
 #[test]
+fn what_no_reader_would_take_is_not_written() {
+    let mut images = Images::new();
+    let planned = images.write(1, &[1, 2, 9], &|_| false).planned;
+    let mut plans = Vec::new();
+    planned.memory.write(&mut plans).unwrap();
+    planned.layer.write(&mut plans).unwrap();
+    assert_eq!(planned.plan_bytes(), plans.len() as u64);
+    let path = Path::new("image-1");
+    check_lengths(MAX_STATE_BYTES, MAX_PLAN_BYTES, path).unwrap();
+    let error = check_lengths(0, MAX_PLAN_BYTES + 1, path).unwrap_err().to_string();
+    assert!(error.contains("4294967296 bytes of plans, and this one 4294967297"), "{error}");
+
+    let state = vec![0; MAX_STATE_BYTES as usize + 1];
+    let head = Head {
+        owner: OWNER,
+        index: LogIndex(2),
+        term: Term(1),
+        taken_ms: 1,
+        processes: 1,
+        state_bytes: state.len() as u64,
+        memory_bytes: 0,
+        layer_bytes: 0,
+    };
+    let mut out = Vec::new();
+    let error = file::write_packed(&mut out, path, &head, &state, &planned).unwrap_err();
+    assert!(matches!(error, ImageError::TooLong { what: "state", .. }), "{error}");
+    assert!(out.is_empty() && !error.is_damage());
+}
+
+#[test]
 fn equal_pages_are_written_once_and_nothing_new_makes_no_pack() {
     let mut images = Images::new();
     let first = images.write(1, &[1, 2, 1, 2, 3], &|_| false);

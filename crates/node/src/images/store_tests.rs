@@ -193,6 +193,20 @@ fn images_of_a_processor_that_has_more_are_named_and_left() {
 }
 
 #[test]
+fn a_state_that_no_reader_would_take_is_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write(&store, 10, &state(10));
+    let before = names(&store);
+    let (memory, layer) = (stream(&[1, 2]), stream(&[3]));
+    let long = vec![0; (256 << 20) + 1];
+    let head = head(&store, 20, &long, [&memory, &layer]);
+    let error = store.write(&head, &long, [&memory, &layer], None, None).unwrap_err();
+    assert!(matches!(error, ImageError::TooLong { .. }) && !error.is_damage(), "{error}");
+    assert_eq!(names(&store), before);
+}
+
+#[test]
 fn a_writer_that_fails_leaves_nothing_and_what_a_crash_leaves_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
