@@ -275,7 +275,7 @@ fn export(args: &ExportArgs) -> Result<u8, Failure> {
     } else {
         let node = follower(&nodes)
             .ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
-        let (index, image) = images::fresh(&state, node)?;
+        let (index, image) = images::fresh(&state, node, images::has_server)?;
         (node, index, image)
     };
     let copied = archive::export(&image, &node.data, &args.file)
@@ -299,7 +299,7 @@ fn newest<'a>(
     let mut newest = None;
     for (node, answer) in nodes.iter().zip(answers) {
         let Ok(there) = answer else { continue };
-        let last = there.images.iter().rfind(|image| image.confirmed && image.problem.is_none());
+        let last = last_of(&there.images);
         if let Some(image) = last
             && newest.as_ref().is_none_or(|(_, index, _)| *index < image.index)
         {
@@ -310,6 +310,12 @@ fn newest<'a>(
         failure(state, "no replica here has an image", "leave out --kept: one is taken then")
     })?;
     Ok((node, index, dir.join(format!("image-{index}"))))
+}
+
+/// The last one that counts, and that a server can go on from.
+fn last_of(images: &[ImageStatus]) -> Option<&ImageStatus> {
+    let counts = |image: &&ImageStatus| image.confirmed && image.problem.is_none();
+    images.iter().filter(counts).rfind(|image| images::has_server(image))
 }
 
 #[cfg(test)]
@@ -331,6 +337,9 @@ mod tests {
         };
         let bad =
             ImageStatus { index: 7, problem: Some("image-7: damaged".into()), ..image.clone() };
+        let left = ImageStatus { index: 20_000, processes: 0, ..image.clone() };
+        let all = [bad.clone(), image.clone(), left];
+        assert_eq!(last_of(&all).map(|image| image.index), Some(12_345));
         let listed = [
             Listed { replica: 1, problem: None, images: vec![bad, image] },
             Listed { replica: 2, problem: Some("it does not answer".into()), images: vec![] },

@@ -30,7 +30,7 @@ pub fn export(args: &FilesArgs, dir: &Path) -> Result<u8, Failure> {
     let nodes: Vec<&NodeFiles> = state.nodes.iter().collect();
     let node = follower(&nodes)
         .ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
-    let (index, image) = images::fresh(&state, node)?;
+    let (index, image) = images::fresh(&state, node, |_| true)?;
     let amount = write(&image, dir, &args.paths)?;
     println!(
         "skein: {}: {}: {} files of replica {} as of entry {}: {}",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use skein_node::NodeStatus;
-use skein_node::status::ImagesListed;
+use skein_node::status::{ImageStatus, ImagesListed};
 use skein_replica::replica::Checkpointed;
 
 use crate::admin::{self, AdminError, Asked};
@@ -63,18 +63,27 @@ pub fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
     parsed(&admin::get(&node.admin, "/images", LIMIT)?)
 }
 
-/// An image that has all that was acknowledged before this request, compared: its entry and file.
-pub fn fresh(state: &State, node: &NodeFiles) -> Result<(u64, PathBuf), Failure> {
+/// Which images there is a use for.
+pub type Use = fn(&ImageStatus) -> bool;
+
+/// A server can go on from it: what one has left that ended for an upgrade has files only.
+pub const fn has_server(image: &ImageStatus) -> bool {
+    image.processes > 0
+}
+
+/// An image that has all that was acknowledged before this request, compared, and that there is a use for: its entry and file.
+pub fn fresh(state: &State, node: &NodeFiles, is_of_use: Use) -> Result<(u64, PathBuf), Failure> {
     let told = |error: &AdminError| {
         let fix = "nothing was written; see 'skein status'";
         failure(state, of_replica(node, error), fix)
     };
-    let index = take(state, node).map_err(|error| told(&error))?;
+    let index = take(state, node, is_of_use).map_err(|error| told(&error))?;
     let limit = Instant::now() + COMPARED_WITHIN;
     loop {
         let there = images_of(node).map_err(|error| told(&error))?;
-        let fits = |image: &&skein_node::status::ImageStatus| {
-            image.confirmed && image.problem.is_none() && image.index >= index
+        let fits = |image: &&ImageStatus| {
+            let is_whole = image.confirmed && image.problem.is_none();
+            is_whole && image.index >= index && is_of_use(image)
         };
         if let Some(image) = there.images.iter().rfind(fits) {
             return Ok((image.index, there.dir.join(format!("image-{}", image.index))));
@@ -107,7 +116,7 @@ fn acknowledged(state: &State) -> Result<u64, AdminError> {
 }
 
 /// Has an image taken that contains all that was acknowledged, unless there is one; answers its entry.
-fn take(state: &State, node: &NodeFiles) -> Result<u64, AdminError> {
+fn take(state: &State, node: &NodeFiles, is_of_use: Use) -> Result<u64, AdminError> {
     let limit = Instant::now() + LEADS_WITHIN;
     let least = loop {
         match acknowledged(state) {
@@ -127,7 +136,7 @@ fn take(state: &State, node: &NodeFiles) -> Result<u64, AdminError> {
     }
     let there = || {
         let images = images_of(node)?.images;
-        let whole = images.iter().filter(|image| image.problem.is_none());
+        let whole = images.iter().filter(|image| image.problem.is_none() && is_of_use(image));
         Ok(whole.map(|image| image.index).filter(|index| *index >= least).max())
     };
     if let Some(index) = there()? {

@@ -77,6 +77,12 @@ pub enum ImageError {
         /// and what is taken.
         most: u64,
     },
+    /// Files alone.
+    #[error("{}: it has the files that a server left when it ended for an upgrade, and no server that could go on; export a later image", path.display())]
+    NoServer {
+        /// The file.
+        path: PathBuf,
+    },
     /// The end is missing.
     #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
     Cut {

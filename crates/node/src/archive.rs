@@ -18,17 +18,17 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use skein_image::file::{Head, Opened};
+use skein_image::file::Head;
 use skein_log::disk::durable;
 use skein_sandbox::Program;
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::base::edition;
-use crate::base::index::{self, Command, Index, Kept};
+use crate::base::index::{self, Command, Contents, Index, Kept};
 use crate::base::store::Digest;
 use crate::base::{self, Base};
 use crate::error::NodeError;
-use crate::images::adopt::Adopted;
+use crate::images::adopt::{self, Adopted};
 use crate::import;
 
 const PART: &str = "part";
@@ -126,7 +126,7 @@ fn write(image: &Path, edition: Option<Digest>, data_dir: &Path, part: &Path) ->
             append(&mut tar, &name, &path)?;
         }
     }
-    for digest in digests(data_dir)? {
+    for digest in whole_contents(data_dir)? {
         let name = Path::new(base::NAME).join("objects").join(digest.to_string());
         append(&mut tar, &name, &data_dir.join(&name))?;
     }
@@ -150,13 +150,22 @@ fn editions(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| Path::new(base::NAME).join(name)).collect())
 }
 
-/// All contents that any index names.
-fn digests(data_dir: &Path) -> io::Result<BTreeSet<Digest>> {
+/// All contents that any index names; they are as they were when they were pinned.
+fn whole_contents(data_dir: &Path) -> io::Result<BTreeSet<Digest>> {
     let dir = data_dir.join(base::NAME);
     let base = Base::open(data_dir).map_err(io::Error::other)?;
     let mut all = BTreeSet::new();
     for name in base.names()? {
-        all.extend(Index::read(&dir, &name)?.digests());
+        for &Contents { path, digest, size, sum } in &Index::read(&dir, &name)?.kept_once() {
+            if all.insert(digest) && !base.objects().is_whole(digest, size, sum) {
+                // Gone it may be, with its edition: then it is looked for again.
+                base.objects().open(digest)?;
+                return Err(damaged(format!(
+                    "the contents of {} that this replica keeps are damaged (object {digest}): export from another one with '--replica N'",
+                    path.display()
+                )));
+            }
+        }
     }
     Ok(all)
 }
@@ -198,7 +207,7 @@ pub fn take(file: &Path, data_dir: &Path) -> Result<(), NodeError> {
     let image = data_dir.join(import::IMAGE);
     let part = image.with_extension(PART);
     if !is_archive(file).map_err(failed(file))? {
-        verify_image(file)?;
+        adopt::check(file)?;
         return copy_image(file, &part, &image).map_err(failed(file));
     }
     let taken = unpack(file, data_dir, &part).map_err(failed(file)).and_then(|()| {
@@ -212,11 +221,6 @@ pub fn take(file: &Path, data_dir: &Path) -> Result<(), NodeError> {
         let _ = fs::remove_file(data_dir.join(import::FILE));
     }
     taken
-}
-
-fn verify_image(file: &Path) -> Result<(), NodeError> {
-    Opened::open(file, &Head::read(file)?.owner)?.verify()?;
-    Ok(())
 }
 
 fn copy_image(file: &Path, part: &Path, image: &Path) -> io::Result<()> {
@@ -281,7 +285,7 @@ fn unpack(file: &Path, data_dir: &Path, image: &Path) -> io::Result<()> {
 
 /// What was unpacked is what was exported.
 fn check(file: &Path, data_dir: &Path, image: &Path) -> Result<(), NodeError> {
-    verify_image(image)?;
+    adopt::check(image)?;
     edition::Commands::read(data_dir)?;
     let base = Base::open(data_dir)?;
     for name in base.names().map_err(failed(file))? {
@@ -333,6 +337,8 @@ pub fn program(file: &Path, command: &Command) -> Result<Option<Program>, NodeEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::store::{Added, Sum};
+    use skein_sandbox::About;
 
     #[test]
     fn nothing_leads_out_of_the_data_directory() {
@@ -376,6 +382,32 @@ mod tests {
         let index = format!("data/base/index-{}", "ab".repeat(32));
         fs::write(path(&index), Index::default().encode()).unwrap();
         written().unwrap();
+    }
+
+    #[test]
+    fn contents_that_are_not_what_was_pinned_are_not_exported() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("data/base/objects")).unwrap();
+        for name in ["image", "pinned"] {
+            fs::write(path(name), "text").unwrap();
+        }
+        let base = Base::open(&path("data")).unwrap();
+        let Added { digest, size, hash } = base.objects().add(&path("pinned")).unwrap();
+        let about = About { mode: 0o644, user: 0, group: 0, rights: 4, modified: (1, 0) };
+        let sum = Sum::of(hash);
+        let kept = Kept::File { about, size, digest, sum, same_as: None, number: None };
+        let files = [("/pinned".into(), kept)].into();
+        let index = Index { files, ..Index::default() };
+        fs::write(path("data/base/index"), index.encode()).unwrap();
+        let written = || write(&path("image"), None, &path("data"), &path("part"));
+        written().unwrap();
+        let object = base.objects().path(digest);
+        fs::remove_file(&object).unwrap();
+        assert_eq!(written().unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&object, "tex!").unwrap();
+        let said = written().unwrap_err().to_string();
+        assert!(said.contains("the contents of /pinned") && said.contains("damaged"), "{said}");
     }
 
     #[test]

@@ -19,7 +19,20 @@ pub struct Adopted {
 /// The image in a file, whose bytes are those that were written.
 fn verified(path: &Path, program: [u8; 32]) -> Result<Verified, ImageError> {
     let head = Head::read(path)?;
-    Opened::open(path, &Owner { program, ..head.owner })?.verify()
+    let verified = Opened::open(path, &Owner { program, ..head.owner })?.verify()?;
+    // What an upgrade left awaits an entry that a new cluster's log has not got.
+    if verified.head().processes == 0 {
+        return Err(ImageError::NoServer { path: path.to_owned() });
+    }
+    Ok(verified)
+}
+
+/// Reads all of a file, which may be any program's.
+///
+/// # Errors
+/// It is no image that a server can go on from, or damaged.
+pub fn check(path: &Path) -> Result<(), ImageError> {
+    verified(path, Head::read(path)?.owner.program).map(drop)
 }
 
 impl Adopted {

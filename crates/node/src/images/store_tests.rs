@@ -1,6 +1,6 @@
 //! A directory of images: what a start finds in it, and images that come from other replicas.
 
-use super::super::adopt::Adopted;
+use super::super::adopt::{self, Adopted};
 use super::super::incoming::{Incoming, Progress, read_part};
 use super::*;
 use skein_image::Copied;
@@ -190,6 +190,28 @@ fn images_of_a_processor_that_has_more_are_named_and_left() {
     let error = incoming.take(0, &bytes).err().unwrap().to_string();
     assert!(error.contains("tomorrow512"), "{error}");
     assert!(other.all().is_empty());
+}
+
+#[test]
+fn no_new_cluster_begins_with_files_that_a_server_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write(&store, 10, &state(10));
+    let bytes = state(20).encode();
+    let (memory, layer) = (stream(&[]), stream(&[1]));
+    let head = Head { processes: 0, ..head(&store, 20, &bytes, [&memory, &layer]) };
+    store.write(&head, &bytes, [&memory, &layer], None, None).unwrap();
+    store.confirm(LogIndex(20)).unwrap();
+    let path = |named| store.path(LogIndex(named));
+    adopt::check(&path(10)).unwrap();
+    let refused = [
+        adopt::check(&path(20)).unwrap_err().to_string(),
+        Adopted::read(&path(20), OWNER.program).unwrap_err().to_string(),
+    ];
+    for said in refused {
+        assert!(said.contains("image-20: it has the files that a server left"), "{said}");
+    }
+    assert_eq!(store.all().len(), 2, "its own server goes on with them");
 }
 
 #[test]
