@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use skein_node::durable;
 use skein_node::images::export::export_files;
 use skein_sandbox::Amount;
 
@@ -68,11 +69,18 @@ fn write(image: &Path, dir: &Path, paths: &[PathBuf]) -> Result<Amount, Failure>
     part_name.push(name);
     part_name.push(".part");
     let part = dir.with_file_name(part_name);
+    // By this name it is ours: an export that was killed has left it.
+    match fs::remove_dir_all(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(unusable(&part, error));
+        }
+        _ => {}
+    }
     let made = fs::DirBuilder::new().mode(0o700).create(&part);
     made.map_err(|error| unusable(&part, error))?;
     let exported = export_files(image, &part, paths).map_err(|error| unusable(dir, error));
     let written = exported.and_then(|amount| {
-        fs::rename(&part, dir).map_err(failed)?;
+        durable::rename(&part, dir).map_err(failed)?;
         Ok(amount)
     });
     if written.is_err() {

@@ -164,11 +164,13 @@ fn a_backup_under_load_is_whole_and_a_new_cluster_begins_with_it() {
     });
     assert!(copied <= after, "{copied} of {after}");
 
-    // Chosen paths alone.
+    // Chosen paths alone, where an export was killed before.
     let some = real.cluster.place.path("some");
+    fs::create_dir_all(real.cluster.place.path(".some.part/tmp")).unwrap();
+    fs::write(real.cluster.place.path(".some.part/tmp/file"), "left").unwrap();
     let path = dir.join("appendonlydir");
     let said = exported(&real, &some, &[path.to_str().unwrap()]);
-    assert!(inside(&some, &path).is_dir(), "{said}");
+    assert!(inside(&some, &path).is_dir() && !some.join("tmp/file").exists(), "{said}");
     let names = |dir: &Path| fs::read_dir(dir).unwrap().count();
     assert_eq!(names(&inside(&some, &dir)), 1);
 
