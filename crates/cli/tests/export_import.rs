@@ -257,6 +257,18 @@ fn an_exported_image_goes_on_as_a_new_cluster() {
     export_image(&real, word);
     assert_eq!(beside.map(|file| Path::new(&file).exists()), [false, false, true]);
 
+    // With logs in memory.
+    let port = real.port();
+    let place = stopped(real);
+    fs::rename(place.path("data"), place.path("memory")).unwrap();
+    let server = words(&place.path("redis"), port);
+    real = Real::serve(place, port, &["--import", word, "--durability", "memory"], server);
+    assert_keys(port, 299);
+    assert_eq!(connect(port).say("GET key:301"), Reply::Nil, "it was set behind the image");
+    set(&real, 1000..1100);
+    real.wait_agreed();
+    fs::remove_dir_all(real.cluster.place.path("memory")).unwrap();
+
     // On three replicas, and on one.
     for options in [&["--import", word][..], &["--import", word, "--replicas", "1"]] {
         let port = real.port();

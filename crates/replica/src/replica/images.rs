@@ -260,11 +260,12 @@ impl Images {
     }
 }
 
-/// The images that were there at the start, without those of a log that is not this one: in memory it went with the node, on a disk another one was put in its place.
+/// The images that were there at the start, without those of a log that is not this one: in memory it went with the node, on a disk another one was put in its place. One that the log
+/// begins behind is this log's in memory, too.
 pub(super) fn of_this_log<E: Environment>(env: &mut E, consensus: &Consensus) -> Vec<Image> {
     let (kept, others): (Vec<_>, Vec<_>) = env.images_at_start().into_iter().partition(|image| {
         let base = consensus.base_at(image.index());
-        env.has_log() && base.is_none_or(|base| base.term == image.state.term)
+        base.map_or_else(|| env.has_log(), |base| base.term == image.state.term)
     });
     for image in others {
         tracing::info!(event = "image_of_another_log", index = image.index().0);
