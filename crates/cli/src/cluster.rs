@@ -205,7 +205,9 @@ impl DataDir {
     fn share_imported(&self, identity: &Identity) -> Result<(), Failure> {
         let has = |id: &u64| import::is_there(&self.node(*id));
         let Some(from) = (1..=identity.replicas).find(has) else { return Ok(()) };
-        for id in (1..=identity.replicas).filter(|id| !has(id)) {
+        // One that has a log has begun with it.
+        let lacks = |id: &u64| !has(id) && !begin::has_log(&self.node(*id));
+        for id in (1..=identity.replicas).filter(lacks) {
             import::share(&self.node(from), &self.node(id)).map_err(|error| imported(&error))?;
         }
         Ok(())
@@ -511,6 +513,31 @@ mod tests {
         fs::remove_dir_all(dir.node(2)).unwrap();
         assert!(dir.settle(identity(), None).is_err());
         assert_eq!(dir.settle(corrected(), None).unwrap().1, Found::Continued);
+    }
+
+    #[test]
+    fn a_log_that_was_begun_keeps_its_base_when_another_is_to_begin_yet() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        dir.settle(identity(), None).unwrap();
+        let path = |id: u64, name: &str| dir.node(id).join(name);
+        fs::write(path(1, "import.image"), "image").unwrap();
+        for id in [2, 3] {
+            fs::remove_file(path(id, "begin")).unwrap();
+            fs::remove_file(path(id, "unanswered")).unwrap();
+        }
+        fs::create_dir_all(path(2, "log")).unwrap();
+        fs::create_dir_all(path(2, "base")).unwrap();
+        for name in ["log/0000000000000001.wal", "edition", "base/notes"] {
+            fs::write(path(2, name), "its own").unwrap();
+        }
+        // The commands of the cluster are not read here.
+        let kept = identity();
+        dir.share_imported(&kept).unwrap();
+        assert!(path(2, "edition").exists() && path(2, "base/notes").exists());
+        assert!(!path(2, "import.image").exists() && path(3, "import.image").exists());
+        let refused = import::share(&dir.node(1), &dir.node(2)).unwrap_err().to_string();
+        assert!(refused.contains("holds a log already"), "{refused}");
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub fn has_log(data_dir: &Path) -> bool {
     entries.into_iter().any(|entry| entry.file_name() != "lock")
 }
 
+/// Whether a data directory has a log that was begun: a torn one is begun again as long as that is asked for.
+#[must_use]
+pub fn has_begun(data_dir: &Path) -> bool {
+    has_log(data_dir) && !matches!(asked(data_dir), Ok(Some(_)))
+}
+
 /// Lets the next start of a node with this data directory begin the log of a founding member. Only for a new cluster: on all
 /// its replicas, before any of them was ever started.
 ///

@@ -13,6 +13,7 @@ use skein_log::disk::durable;
 use skein_sandbox::{Amount, Layer, own_directories, pack_tree};
 
 use crate::base::Base;
+use crate::begin;
 use crate::config::{LAYER_BYTES, LayerPlace, NodeConfig};
 use crate::error::NodeError;
 
@@ -86,11 +87,12 @@ fn pack_part(dir: &Path, part: &Path) -> Result<Amount, NodeError> {
     Ok(amount)
 }
 
-/// Gives another data directory of this machine the files, or the image with its base, of this one, if it has them.
+/// Gives another data directory of this machine the files, or the image with its base, of this one, if it has them. That one's log is not begun yet: a base that it has goes.
 ///
 /// # Errors
-/// There is no room for them.
+/// There is a log, or no room for them.
 pub fn share(from: &Path, to: &Path) -> Result<(), NodeError> {
+    refuse_log(to)?;
     if image(from).is_some() {
         Base::copy(from, to)?;
     }
@@ -113,6 +115,13 @@ fn share_file(from: &Path, to: &Path, name: &str) -> Result<(), NodeError> {
         copied.map_err(failed(&part))?;
     }
     durable::rename(&part, &to.join(name)).map_err(failed(&part))
+}
+
+fn refuse_log(data_dir: &Path) -> Result<(), NodeError> {
+    if begin::has_begun(data_dir) {
+        return Err(NodeError::HasLog { path: data_dir.to_owned() });
+    }
+    Ok(())
 }
 
 /// Whether a data directory has imported files, or an image.
