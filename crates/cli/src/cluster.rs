@@ -4,6 +4,7 @@
 //! DIR/cluster.json      the log's program, arguments, environment, number of replicas
 //! DIR/lock              held by the `skein run` that uses the directory
 //! DIR/run.log           its events, one JSON line each
+//! DIR/importing/        what a new cluster begins with, until all replicas have it
 //! DIR/node-N/           log, configuration, events (node.log) and printed output (server.log) of replica N
 //! ```
 //!
@@ -21,7 +22,8 @@ use skein_node::base::Base;
 use skein_node::base::index::Command;
 use skein_node::config::{Kind, Tuning};
 use skein_node::edition::{self, Commands};
-use skein_node::{NodeError, archive, begin, durable, import};
+use skein_node::founding::Beginnings;
+use skein_node::{NodeError, begin, durable, import};
 use skein_sandbox::Program;
 
 use crate::args::Durability;
@@ -156,7 +158,8 @@ impl DataDir {
                     "restore that file or choose another --data DIR",
                 ));
             }
-            self.found(&wanted)?;
+            let beginnings = self.take(&wanted)?;
+            self.found(&wanted, &beginnings)?;
             return Ok((wanted, Found::New));
         };
         let kept: Identity = serde_json::from_str(&text).map_err(|error| {
@@ -167,38 +170,78 @@ impl DataDir {
             )
         })?;
         self.check_owner(&kept, &wanted)?;
-        let found = match kept.durability {
-            Durability::Memory => Found::Emptied,
-            Durability::Fsync if self.answered_nobody(&kept) => Found::Discarded,
-            Durability::Fsync => {
-                self.compare(&kept, &wanted, pinned)?;
-                self.share_imported(&kept)?;
-                return Ok((kept, Found::Continued));
+        match kept.durability {
+            Durability::Memory => {
+                let beginnings = self.take(&wanted)?;
+                self.remove_nodes(0)?;
+                self.found(&wanted, &beginnings)?;
+                Ok((wanted, Found::Emptied))
             }
-        };
-        let mut wanted = wanted;
-        if found == Found::Discarded && wanted.import.is_none() {
-            // Nobody has been answered yet, but what it began with is what was asked for.
-            wanted.import = kept.import;
+            Durability::Fsync if self.answered_nobody(&kept) => self.discard(kept, wanted, pinned),
+            Durability::Fsync => self.go_on(kept, &wanted, pinned),
         }
-        self.remove_nodes()?;
-        self.found(&wanted)?;
-        Ok((wanted, found))
+    }
+
+    /// Goes on from the log of the cluster that is there.
+    fn go_on(
+        &self,
+        kept: Identity,
+        wanted: &Identity,
+        pinned: Option<&str>,
+    ) -> Result<(Identity, Found), Failure> {
+        self.compare(&kept, wanted, pinned)?;
+        self.share_imported(&kept)?;
+        // What a run has left that was killed when all had it; it only takes room.
+        let _ = Beginnings::take(None, &self.path);
+        Ok((kept, Found::Continued))
+    }
+
+    /// Begins a log anew from which nobody was answered, with what was asked for: it may be what the cluster began with, which is gone from where it came from.
+    fn discard(
+        &self,
+        kept: Identity,
+        mut wanted: Identity,
+        pinned: Option<&str>,
+    ) -> Result<(Identity, Found), Failure> {
+        let is_kept = wanted.import.is_none() && kept.import.is_some();
+        if is_kept {
+            wanted.import.clone_from(&kept.import);
+        }
+        let beginnings = match self.take(&wanted) {
+            Err(_) if is_kept && self.has_imported(&kept) => {
+                wanted.import = None;
+                return self.go_on(kept, &wanted, pinned);
+            }
+            taken => taken?,
+        };
+        // Until the end it stays a cluster that answered nobody and knows what it began with: a run that is killed in between is followed by the same.
+        for node in self.nodes() {
+            begin::forget(&node).map_err(|error| Failure::new("data", error, ""))?;
+        }
+        self.found(&wanted, &beginnings)?;
+        self.remove_nodes(wanted.replicas)?;
+        Ok((wanted, Found::Discarded))
+    }
+
+    /// Takes what a new cluster begins with.
+    fn take(&self, wanted: &Identity) -> Result<Beginnings, Failure> {
+        let taken = Beginnings::take(wanted.import.as_deref(), &self.path);
+        taken.map_err(|error| imported(&error))
     }
 
     /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
-    fn found(&self, wanted: &Identity) -> Result<(), Failure> {
-        match &wanted.import {
-            Some(image) if image.is_file() => archive::take(image, &self.node(1)),
-            Some(dir) => import::pack(dir, &self.node(1)).map(drop),
-            None => Ok(()),
-        }
-        .map_err(|error| imported(&error))?;
-        self.share_imported(wanted)?;
+    fn found(&self, wanted: &Identity, beginnings: &Beginnings) -> Result<(), Failure> {
         for id in 1..=wanted.replicas {
-            begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
+            let founded = beginnings.found(&self.node(id));
+            founded.map_err(|error| Failure::new("data", error, "the cluster was not made"))?;
         }
         self.write(wanted)
+    }
+
+    /// Whether all replicas have what the cluster began with, or a log that was begun with it.
+    fn has_imported(&self, kept: &Identity) -> bool {
+        let has = |node: PathBuf| import::is_there(&node) || begin::has_begun(&node);
+        (1..=kept.replicas).all(|id| has(self.node(id)))
     }
 
     /// Gives replicas whose directory is new, or was lost, what the cluster began with.
@@ -363,8 +406,9 @@ impl DataDir {
         nodes_in(&self.path).into_iter().map(|(_, path)| path).collect()
     }
 
-    fn remove_nodes(&self) -> Result<(), Failure> {
-        for path in self.nodes() {
+    /// Removes the directories of replicas beyond so many.
+    fn remove_nodes(&self, beyond: u64) -> Result<(), Failure> {
+        for (_, path) in nodes_in(&self.path).into_iter().filter(|(id, _)| *id > beyond) {
             fs::remove_dir_all(&path)
                 .map_err(|error| Failure::new(path.display().to_string(), error, ""))?;
         }
@@ -515,6 +559,47 @@ mod tests {
         assert_eq!(dir.settle(corrected(), None).unwrap().1, Found::Continued);
     }
 
+    /// All replicas have begun their logs, behind an image of which nothing is left, and answered nobody.
+    fn begun(dir: &DataDir) {
+        for id in 1..=3 {
+            fs::create_dir_all(dir.node(id).join("log")).unwrap();
+            fs::write(dir.node(id).join("log/0000000000000001.wal"), "").unwrap();
+            fs::remove_file(dir.node(id).join("begin")).unwrap();
+            fs::remove_file(dir.node(id).join("import")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_again_is_gone_on_with() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&root.path().join("data")).unwrap();
+        let files = root.path().join("files");
+        fs::create_dir(&files).unwrap();
+        let wanted = || Identity { import: Some(files.clone()), ..identity() };
+        let (first, _) = dir.settle(wanted(), None).unwrap();
+        begun(&dir);
+        fs::rename(&files, root.path().join("away")).unwrap();
+        fs::create_dir(dir.path.join("importing")).unwrap();
+        // Asked for by name it is refused, and nothing is lost.
+        let failure = dir.settle(wanted(), None).unwrap_err().to_string();
+        assert!(failure.contains("files"), "{failure}");
+        assert!((1..=3).all(|id| begin::has_begun(&dir.node(id))));
+        let (again, found) = dir.settle(identity(), None).unwrap();
+        assert_eq!((found, again), (Found::Continued, first));
+        assert!((1..=3).all(|id| begin::has_begun(&dir.node(id))));
+        assert!(!dir.path.join("importing").exists());
+
+        // A run that was killed while it removed them, before what it began with was gone, and after.
+        begin::forget(&dir.node(2)).unwrap();
+        let failure = dir.settle(identity(), None).unwrap_err().to_string();
+        assert!(failure.contains("files"), "{failure}");
+        fs::rename(root.path().join("away"), &files).unwrap();
+        let (again, found) = dir.settle(identity(), None).unwrap();
+        assert_eq!((found, again.import), (Found::Discarded, Some(files)));
+        assert!((1..=3).all(|id| import::is_there(&dir.node(id))));
+        assert!(!dir.path.join("importing").exists());
+    }
+
     #[test]
     fn a_log_that_was_begun_keeps_its_base_when_another_is_to_begin_yet() {
         let root = tempfile::tempdir().unwrap();
@@ -538,6 +623,23 @@ mod tests {
         assert!(!path(2, "import.image").exists() && path(3, "import.image").exists());
         let refused = import::share(&dir.node(1), &dir.node(2)).unwrap_err().to_string();
         assert!(refused.contains("holds a log already"), "{refused}");
+    }
+
+    #[test]
+    fn a_founding_begins_with_nothing_that_another_has_left() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&root.path().join("data")).unwrap();
+        for id in 1..=3 {
+            fs::create_dir_all(dir.node(id).join("base")).unwrap();
+            let left = ["import", "import.image", "import.part", "base/index"];
+            left.iter().for_each(|name| fs::write(dir.node(id).join(name), "left").unwrap());
+        }
+        let other = Identity { import: Some(root.path().join("missing")), ..identity() };
+        assert!(dir.settle(other, None).is_err());
+        let (_, found) = dir.settle(identity(), None).unwrap();
+        assert_eq!(found, Found::New);
+        assert!((1..=3).all(|id| !import::is_there(&dir.node(id))));
+        assert!((1..=3).all(|id| !dir.node(id).join("base").exists()));
     }
 
     #[test]

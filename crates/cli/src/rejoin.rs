@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use skein_node::{NodeConfig, NodeError, archive, begin, import};
+use skein_node::founding::Beginnings;
+use skein_node::{NodeConfig, NodeError, begin};
 
 use crate::args::{FoundArgs, JoinArgs, RejoinArgs};
 use crate::config;
@@ -19,20 +20,23 @@ const IN_USE_LIMIT: Duration = Duration::from_secs(3);
 /// Lets the node of a new cluster begin its log.
 pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
     let config = config::read(&args.config)?;
-    if let Some(from) = args.import.as_ref().filter(|_| !begin::has_log(&config.data_dir)) {
-        let imported = if from.is_file() {
-            if config.peers.len() > 1 {
-                let why = "a cluster that begins with an image begins on one host";
-                let fix = "name this replica alone in `peers`, and take the others in by 'skein members add'";
-                return Err(Failure::new(format!("--import {}", from.display()), why, fix));
-            }
-            archive::take(from, &config.data_dir)
-        } else {
-            import::pack(from, &config.data_dir).map(|_| ())
-        };
-        imported.map_err(|error| failure(&config, &error))?;
+    if let Some(file) = args.import.as_ref().filter(|from| from.is_file())
+        && config.peers.len() > 1
+    {
+        let why = "a cluster that begins with an image begins on one host";
+        let fix =
+            "name this replica alone in `peers`, and take the others in by 'skein members add'";
+        return Err(Failure::new(format!("--import {}", file.display()), why, fix));
     }
-    begin::found(&config.data_dir).map_err(|error| failure(&config, &error))?;
+    let dir = &config.data_dir;
+    // Asked for once more, it begins with what it was to begin with.
+    let is_asked = args.import.is_none() && begin::answered_nobody(dir);
+    let founded = if begin::has_log(dir) || is_asked {
+        begin::found(dir)
+    } else {
+        Beginnings::take(args.import.as_deref(), dir).and_then(|taken| taken.found(dir))
+    };
+    founded.map_err(|error| failure(&config, &error))?;
     println!(
         "skein: {}: replica {} begins a new cluster when its node is started; found all {} of them",
         config.name,

@@ -433,5 +433,5 @@ fn what_cannot_be_imported_is_refused_and_no_cluster_is_made() {
     let missing = place.path("missing");
     assert_line(&run(missing.to_str().unwrap()), 125, &["--import", "missing", "No such file"]);
     assert_line(&run(place.path("file").to_str().unwrap()), 125, &["--import", "file"]);
-    assert!(!place.path("data/cluster.json").exists());
+    assert!(!place.path("data/cluster.json").exists() && !place.path("data/importing").exists());
 }

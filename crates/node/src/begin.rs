@@ -69,6 +69,37 @@ pub fn answered_nobody(data_dir: &Path) -> bool {
     begun && matches!(data_dir.join(UNANSWERED).try_exists(), Ok(true))
 }
 
+/// Removes what a replica has that [`answered_nobody`], which stays true however far this comes: first its log is to be begun again, and that goes before what it began with.
+///
+/// # Errors
+/// The directory cannot be read or written.
+pub fn forget(data_dir: &Path) -> Result<(), NodeError> {
+    let remove = || -> io::Result<()> {
+        remove_all(&log_dir(data_dir))?;
+        for entry in std::fs::read_dir(data_dir)? {
+            let entry = entry?;
+            if ![FILE, UNANSWERED].iter().any(|name| entry.file_name() == *name) {
+                remove_all(&entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    ask(data_dir, 0)?;
+    remove().map_err(failed(data_dir))
+}
+
+fn remove_all(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Records, durably and before it happens, that output of the server reaches the outside: a client is accepted, a connection made, a
 /// datagram sent. Once in the life of a node; a log of which no replica ever recorded it binds nobody.
 #[derive(Debug, Default)]
@@ -285,6 +316,25 @@ mod tests {
         assert!(!answered_nobody(&dir) && !answered_nobody(&root.path().join("other")));
         std::fs::write(dir.join(FILE), "nonsense").unwrap();
         assert!(asked(&dir).is_err());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_to_be_begun_again_whatever_is_left_of_it() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        found(dir).unwrap();
+        std::fs::create_dir(dir.join("log")).unwrap();
+        std::fs::write(dir.join("log/0000000000000001.wal"), "").unwrap();
+        assert!(!has_begun(dir), "it is torn");
+        done(dir).unwrap();
+        assert!(has_begun(dir) && answered_nobody(dir));
+        std::fs::write(dir.join("import"), "what it began with").unwrap();
+        forget(dir).unwrap();
+        assert!(answered_nobody(dir) && !has_begun(dir));
+        let left = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, [FILE, UNANSWERED]);
     }
 
     #[test]

@@ -117,6 +117,22 @@ fn share_file(from: &Path, to: &Path, name: &str) -> Result<(), NodeError> {
     durable::rename(&part, &to.join(name)).map_err(failed(&part))
 }
 
+/// Removes what a log that is not begun yet was to begin with, or a part of it.
+///
+/// # Errors
+/// There is a log, or it cannot be removed.
+pub fn forget(data_dir: &Path) -> Result<(), NodeError> {
+    refuse_log(data_dir)?;
+    if !data_dir.exists() {
+        return Ok(());
+    }
+    for name in [FILE, IMAGE, PART] {
+        let path = data_dir.join(name);
+        durable::remove(&path).map_err(failed(&path))?;
+    }
+    Base::forget(data_dir)
+}
+
 fn refuse_log(data_dir: &Path) -> Result<(), NodeError> {
     if begin::has_begun(data_dir) {
         return Err(NodeError::HasLog { path: data_dir.to_owned() });

@@ -11,6 +11,7 @@ pub mod check;
 pub mod config;
 pub mod error;
 pub mod forward;
+pub mod founding;
 pub mod images;
 pub mod import;
 pub mod key;
