@@ -4,6 +4,7 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -424,13 +425,19 @@ fn as_words(words: &[String]) -> Vec<&str> {
 fn what_cannot_be_imported_is_refused_and_no_cluster_is_made() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();
-    let run = |import: &str| {
-        let words = ["run", "--name", "t", "--data", &place.data(), "--import", import];
+    let run_in = |cwd: &Path, import: &Path| {
+        let words = ["run", "--name", "t", "--data", &place.data(), "--import"];
         let mut command = place.skein_with_runtime();
-        let command = command.args(words).args(["--", "/usr/bin/redis-server", "--port", "0"]);
-        command.output().unwrap()
+        command.current_dir(cwd).args(words).arg(import);
+        command.args(["--", "/usr/bin/redis-server", "--port", "0"]).output().unwrap()
     };
+    let strange = place.dir.path().join(OsStr::from_bytes(b"strange-\xff"));
+    fs::create_dir(&strange).unwrap();
+    let no_text = |what| [what, "strange-", "no UTF-8 text"];
+    assert_line(&run_in(place.dir.path(), &strange), 125, &no_text("--import"));
+    assert_line(&run_in(&strange, &place.path("file")), 125, &no_text("working directory"));
     let missing = place.path("missing");
+    let run = |import: &str| run_in(place.dir.path(), Path::new(import));
     assert_line(&run(missing.to_str().unwrap()), 125, &["--import", "missing", "No such file"]);
     assert_line(&run(place.path("file").to_str().unwrap()), 125, &["--import", "file"]);
     assert!(!place.path("data/cluster.json").exists() && !place.path("data/importing").exists());

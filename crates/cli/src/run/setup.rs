@@ -195,6 +195,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     let cwd = std::env::current_dir().map_err(|error| {
         Failure::new("working directory", error, "change to a directory that exists")
     })?;
+    check_text("working directory", &cwd)?;
     let env = server_env(&args.env, args.interface.as_deref());
     let os_env: Vec<(OsString, OsString)> =
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -225,6 +226,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     }
     let claim = Claim::take(&name)?;
     let data = DataDir::open(&dir)?;
+    check_text("data directory", &data.path)?;
     let Settings { checkpoint, logs, tuning } = settings;
     let wanted = Identity {
         format: cluster::FORMAT,
@@ -355,13 +357,24 @@ fn exported(args: &RunArgs, dir: &Path, command: &Command) -> Result<Option<Prog
 }
 
 fn canonical(import: &Path) -> Result<PathBuf, Failure> {
-    import.canonicalize().map_err(|error| {
+    let path = import.canonicalize().map_err(|error| {
         Failure::new(
             format!("--import {}", import.display()),
             error,
             "name a directory that stands for the server's root, as 'skein files --export' writes it",
         )
-    })
+    })?;
+    check_text("--import", &path)?;
+    Ok(path)
+}
+
+/// A path that the cluster's files are to name.
+fn check_text(what: &str, path: &Path) -> Result<(), Failure> {
+    let refused = || {
+        let what = format!("{what} {}", path.display());
+        Failure::new(what, "its path is no UTF-8 text", "give it another name, or use another one")
+    };
+    path.to_str().map(drop).ok_or_else(refused)
 }
 
 fn write_node(
