@@ -442,3 +442,34 @@ fn what_cannot_be_imported_is_refused_and_no_cluster_is_made() {
     assert_line(&run(place.path("file").to_str().unwrap()), 125, &["--import", "file"]);
     assert!(!place.path("data/cluster.json").exists() && !place.path("data/importing").exists());
 }
+
+#[test]
+fn a_replica_is_founded_with_what_was_given_for_it_and_nothing_else() {
+    let (place, import) = (Place::new(), "--import");
+    let text = format!(
+        "name = \"t\"\nid = 1\ndata_dir = \"{}\"\ntrust_network = true\n\
+         peers = [{{ id = 1, address = \"127.0.0.1:7100\" }}]\n[server]\nprogram = \"/bin/true\"\n",
+        place.path("node").display()
+    );
+    let config = place.file("skein.toml", &text, 0o644);
+    let found = |words: &[&str]| {
+        place.run(&[&["found", "--config", config.to_str().unwrap()], words].concat())
+    };
+    let there = |name: &str| place.path("node").join(name).exists();
+    let missing = place.path("missing");
+    assert_line(&found(&[import, missing.to_str().unwrap()]), 2, &["missing", "No such file"]);
+    assert!(!there("begin") && !there("importing"));
+    // Of a try that was killed.
+    fs::create_dir_all(place.path("node/base")).unwrap();
+    let left = ["import", "import.image", "import.part", "base/index"];
+    left.iter().for_each(|name| fs::write(place.path("node").join(name), "left").unwrap());
+    assert_eq!(found(&[]).status.code(), Some(0));
+    assert!(there("begin") && !left.iter().any(|name| there(name)));
+    let files = place.path("files");
+    fs::create_dir(&files).unwrap();
+    assert_eq!(found(&[import, files.to_str().unwrap()]).status.code(), Some(0));
+    assert!(there("import") && !there("importing"));
+    // Asked for once more it is the same.
+    assert_eq!(found(&[]).status.code(), Some(0));
+    assert!(there("import"));
+}
