@@ -208,9 +208,10 @@ impl DataDir {
             wanted.import.clone_from(&kept.import);
         }
         let beginnings = match self.take(&wanted) {
-            Err(_) if is_kept && self.has_imported(&kept) => {
+            Err(error) if is_kept && self.has_imported(&kept) => {
                 wanted.import = None;
-                return self.go_on(kept, &wanted, pinned);
+                // Where it cannot go on as it was, what it began with is missing.
+                return self.go_on(kept, &wanted, pinned).map_err(|_| error);
             }
             taken => taken?,
         };

@@ -80,7 +80,9 @@ fn write(image: &Path, dir: &Path, paths: &[PathBuf]) -> Result<Amount, Failure>
     made.map_err(|error| unusable(&part, error))?;
     let exported = export_files(image, &part, paths).map_err(|error| unusable(dir, error));
     let written = exported.and_then(|amount| {
-        durable::rename(&part, dir).map_err(failed)?;
+        fs::rename(&part, dir).map_err(failed)?;
+        let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+        durable::sync_above(above.unwrap_or(Path::new("."))).map_err(failed)?;
         Ok(amount)
     });
     if written.is_err() {

@@ -34,7 +34,7 @@ pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
     let founded = if begin::has_log(dir) || is_asked {
         begin::found(dir)
     } else {
-        Beginnings::take(args.import.as_deref(), dir).and_then(|taken| taken.found(dir))
+        Beginnings::take(args.import.as_deref(), dir).and_then(|taken| taken.found_anew(dir))
     };
     founded.map_err(|error| failure(&config, &error))?;
     println!(

@@ -103,14 +103,14 @@ fn what_the_disk_cannot_read_is_damage() {
     assert_eq!(sealed(&rotten(u64::MAX), seal.bytes, &path).unwrap(), seal);
     for lost in [0, seal.bytes / 2, seal.bytes - 1] {
         let error = sealed(&rotten(lost), seal.bytes, &path).unwrap_err();
-        assert!(matches!(error, ImageError::Damaged { .. }), "byte {lost}: {error}");
+        assert!(error.is_damage(), "byte {lost}: {error}");
     }
     // Where the names of its packs would be.
     let error = packs(&rotten(HEAD_BYTES as u64), &path).unwrap_err();
-    assert!(matches!(error, ImageError::Damaged { .. }), "{error}");
+    assert!(error.is_damage(), "{error}");
     // Linux cannot read the first byte of a process' memory.
     let error = Head::read(Path::new("/proc/self/mem")).unwrap_err();
-    assert!(matches!(error, ImageError::Damaged { .. }), "{error}");
+    assert!(error.is_damage(), "{error}");
 }
 
 #[test]

@@ -91,6 +91,14 @@ pub enum ImageError {
         /// Its length.
         bytes: u64,
     },
+    /// The disk cannot read it any more, or for now.
+    #[error("{}: the image is damaged: {error}; remove it, another replica has a whole one", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the disk says.
+        error: io::Error,
+    },
     /// Bytes changed.
     #[error("{}: the image is damaged: {why}; remove it, another replica has a whole one", path.display())]
     Damaged {
@@ -117,7 +125,9 @@ impl ImageError {
     pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| match error.raw_os_error() {
-            Some(libc::EIO | libc::EUCLEAN | libc::EBADMSG) => Self::damaged(&path, &error),
+            Some(libc::EIO | libc::EUCLEAN | libc::EBADMSG) => {
+                Self::Unreadable { path: path.clone(), error }
+            }
             _ => Self::io(&path)(error),
         }
     }
@@ -125,7 +135,13 @@ impl ImageError {
     /// The file's own fault: reading it again would not help, and nobody needs to change a setting.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::NotAnImage { .. } | Self::Cut { .. } | Self::Damaged { .. })
+        matches!(
+            self,
+            Self::NotAnImage { .. }
+                | Self::Cut { .. }
+                | Self::Unreadable { .. }
+                | Self::Damaged { .. }
+        )
     }
 
     pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {

@@ -4,12 +4,12 @@
 //! limits, name, users, groups and capabilities; and the signals for which there are handlers, which are the runtime's.
 //!
 //! Left out, as replicas rightly differ: the runtime's own descriptors; numbers of inodes and processes; positions in directories, whose order is the runtime's; of what the server prints into all but
-//! that it is that, as it goes to another place on each replica, and an image does not have it; limits other than those of the stack, core files and descriptors, as the others are the host's; an ordinary user's further
-//! groups, which are the host's, too; blocked signals, as the server's own are in the arena, and the kernel's change inside the runtime; timer slack, niceness and cores.
+//! that it is that, as it goes to another place on each replica, and an image does not have it; limits other than those of the stack, core files and descriptors, as the others are the host's; further
+//! groups, which are those of who started the node; blocked signals, as the server's own are in the arena, and the kernel's change inside the runtime; timer slack, niceness and cores.
 
 use crate::maps::MEMFD;
 use crate::pages::in_time;
-use crate::take::descriptors::{Found, Number, numbers, same_open_file};
+use crate::take::descriptors::{Found, Number, numbers, place_among};
 use crate::take::field;
 use crate::take::objects::DELETED;
 use crate::take::settings::{Ids, Told, parse_credentials};
@@ -73,7 +73,8 @@ pub fn of(
     for process in processes {
         in_time(deadline)?;
         let mut facts = settings(process, &ids)?;
-        let Some(descriptors) = descriptors(process, given, &mut open)? else { return Ok(None) };
+        let descriptors = descriptors(process, given, &mut open, deadline)?;
+        let Some(descriptors) = descriptors else { return Ok(None) };
         facts.extend(descriptors);
         count += facts.len();
         if count > MAX_FACTS {
@@ -103,14 +104,11 @@ fn settings(process: &Process, ids: &Ids) -> Result<Vec<Fact>> {
         facts.push(fact(name, format!("{soft}, at most {hard}")));
     }
     // Numbers that a server cannot have are the host's.
-    if let Ok(Some((rights, others))) = parse_credentials(&status, ids) {
+    if let Ok(Some((rights, _))) = parse_credentials(&status, ids) {
         facts.push(fact("users", list(&rights.users)));
         facts.push(fact("groups", list(&rights.groups)));
         let capabilities = rights.capabilities.map(|set| format!("{set:x}"));
         facts.push(fact("capabilities", capabilities.join(" ")));
-        if !ids.is_single() {
-            facts.push(fact("other groups", list(&others)));
-        }
     }
     Ok(facts)
 }
@@ -129,9 +127,13 @@ fn descriptors(
     process: &Process,
     given: BorrowedFd<'_>,
     open: &mut Open,
+    deadline: Instant,
 ) -> Result<Option<Vec<Fact>>> {
     let (mut facts, mut virtual_ones) = (Vec::new(), Vec::new());
-    for fd in numbers(process)? {
+    for (n, fd) in numbers(process)?.into_iter().enumerate() {
+        if n.is_multiple_of(1024) {
+            in_time(deadline)?;
+        }
         let found = Found::of(process, fd)?;
         if found.is_placeholder() {
             virtual_ones.push(fd);
@@ -203,14 +205,14 @@ fn shared(
     open: &mut Open,
 ) -> Option<String> {
     let others = open.entry((about.dev(), about.ino())).or_default();
-    for other in &*others {
-        if same_open_file(found.number(), other.number)? {
-            return Some(format!(", shared with {}", other.at));
+    match place_among(others, found.number(), |other| other.number)? {
+        Ok(n) => Some(format!(", shared with {}", others[n].at)),
+        Err(place) => {
+            let at = format!("descriptor {} of process {}", found.fd, process.pid);
+            others.insert(place, Opened { number: found.number(), at });
+            Some(String::new())
         }
     }
-    let at = format!("descriptor {} of process {}", found.fd, process.pid);
-    others.push(Opened { number: found.number(), at });
-    Some(String::new())
 }
 
 /// `3-7 9`
@@ -324,6 +326,40 @@ mod tests {
         let told = Sleeper::with([&other, &given, &other]).told(&given);
         let told = told.into_iter().find(|fact| fact.name == "descriptor 1").unwrap();
         assert_eq!(told, fact("descriptor 1", "what the server prints into".into()));
+    }
+
+    #[test]
+    fn what_the_server_prints_into_may_be_open_twice() {
+        // SAFETY: a name that ends with a zero.
+        let fd = unsafe { libc::memfd_create(c"printed".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: it was just made, and nobody else has it.
+        let given = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+        let again = File::options().append(true).open(format!("/proc/self/fd/{fd}")).unwrap();
+        let other = tempfile::tempfile().unwrap();
+        let told = Sleeper::with([&other, &again, &given]).told(&given);
+        for name in ["descriptor 1", "descriptor 2"] {
+            let told = told.iter().find(|fact| fact.name == name).unwrap();
+            assert_eq!(told.value, "what the server prints into");
+        }
+    }
+
+    #[test]
+    fn one_of_many_open_files_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let files: Vec<File> = (0..300).map(|_| File::open(&path).unwrap()).collect();
+        let own = |file: &File| (std::process::id(), file.as_raw_fd());
+        let mut known: Vec<Number> = Vec::new();
+        for file in &files {
+            let place = place_among(&known, own(file), |number| *number).unwrap().unwrap_err();
+            known.insert(place, own(file));
+        }
+        for file in &files {
+            let copy = file.try_clone().unwrap();
+            let place = place_among(&known, own(&copy), |number| *number).unwrap();
+            assert_eq!(place.map(|n| known[n]), Ok(own(file)));
+        }
     }
 
     #[test]

@@ -258,7 +258,7 @@ pub(crate) fn asked(data_dir: &Path) -> Result<Option<u64>, NodeError> {
     }
 }
 
-/// The log was begun, durably.
+/// The log was begun, durably, or is not to be.
 pub(crate) fn done(data_dir: &Path) -> Result<(), NodeError> {
     durable::remove(&data_dir.join(FILE)).map_err(failed(data_dir))
 }

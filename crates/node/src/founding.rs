@@ -48,6 +48,17 @@ impl Beginnings {
         founded
     }
 
+    /// The same for a replica that may have been asked to begin before: once that is given up, what fails leaves none that begins with nothing.
+    ///
+    /// # Errors
+    /// As for [`found`](Self::found).
+    pub fn found_anew(&self, data_dir: &Path) -> Result<(), NodeError> {
+        if data_dir.exists() {
+            begin::done(data_dir)?;
+        }
+        self.found(data_dir)
+    }
+
     fn remove(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -66,6 +77,21 @@ impl Drop for Beginnings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replica_that_gets_nothing_begins_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, taken) = (root.path().join("data"), root.path().join("taken"));
+        begin::found(&data).unwrap();
+        // No file, so it cannot be given.
+        fs::create_dir_all(taken.join("import")).unwrap();
+        let taken = Beginnings { dir: taken };
+        assert!(taken.found_anew(&data).is_err());
+        assert_eq!(begin::asked(&data).unwrap(), None);
+        fs::remove_dir(taken.dir.join("import")).unwrap();
+        taken.found_anew(&data).unwrap();
+        assert_eq!(begin::asked(&data).unwrap(), Some(0));
+    }
 
     #[test]
     fn nothing_of_another_try_is_begun_with() {

@@ -3,12 +3,13 @@
 use super::objects::{Removed, mapped_id};
 use super::renamed::Renamed;
 use super::{FileId, Image, field, refused};
-use crate::maps::unnoticed;
+use crate::maps::{MEMFD, unnoticed};
 use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
 use skein_arena::layout::{ARENA_FD, RESTORE_FD};
 use skein_arena::restore::{Description, Descriptor, ERRORS, Lock, OUTPUT, PLACEHOLDER, lock};
+use std::cmp::Ordering;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -60,7 +61,16 @@ impl<'a> Found<'a> {
         let is_given = |given: &BorrowedFd<'_>| {
             same_open_file(self.number(), (std::process::id(), given.as_raw_fd())) == Some(true)
         };
-        given.iter().position(is_given)
+        let again = || {
+            // By `/dev/stdout`, for example: what is written there is printed, too.
+            let own = fs::metadata(self.path()).ok().filter(|_| self.name.starts_with(MEMFD))?;
+            let is_it = |given: &BorrowedFd<'_>| {
+                fs::metadata(format!("/proc/self/fd/{}", given.as_raw_fd()))
+                    .is_ok_and(|file| (file.dev(), file.ino()) == (own.dev(), own.ino()))
+            };
+            given.iter().position(is_it)
+        };
+        given.iter().position(is_given).or_else(again)
     }
 
     pub(crate) fn position(&self) -> u64 {
@@ -131,20 +141,21 @@ impl Image<'_, '_> {
         let path = found.path();
         let file = fs::metadata(&path).map_err(MemoryError::read(path))?;
         let id = (file.dev(), file.ino());
-        for other in self.open.get(&id).map_or(&[][..], |others| others) {
-            match same_open_file(own, (other.host_pid, other.fd)) {
-                Some(true) => return Ok(other.description),
-                Some(false) => {}
-                None => {
-                    return refused(process, format!("{name} open twice, and there is no kcmp"));
-                }
-            }
+        let others = self.open.get(&id).map_or(&[][..], |others| others);
+        match place_among(others, own, |other| (other.host_pid, other.fd)) {
+            Some(Ok(n)) => Ok(others[n].description),
+            Some(Err(place)) => self.description(found, (id, place), &file),
+            None => refused(process, format!("{name} open twice, and there is no kcmp")),
         }
-        self.description(found, id, &file)
     }
 
     /// An open file that was not met before.
-    fn description(&mut self, found: &Found<'_>, id: FileId, file: &fs::Metadata) -> Result<u32> {
+    fn description(
+        &mut self,
+        found: &Found<'_>,
+        (id, place): (FileId, usize),
+        file: &fs::Metadata,
+    ) -> Result<u32> {
         let Found { process, fd, name, flags, .. } = found;
         let removed = Removed::of(name, file, *flags);
         let object = match removed {
@@ -165,7 +176,7 @@ impl Image<'_, '_> {
         };
         let description = self.descriptions.len() as u32;
         let opened = Opened { host_pid: process.host_pid, fd: *fd, description };
-        self.open.entry(id).or_default().push(opened);
+        self.open.entry(id).or_default().insert(place, opened);
         let position = found.position();
         let name = self.name(name);
         let flags = flags & !libc::O_CLOEXEC;
@@ -220,6 +231,29 @@ pub(crate) type Number = (u32, i32);
 
 /// Whether two descriptors share an open file; `None` when the kernel cannot tell.
 pub(crate) fn same_open_file(one: Number, other: Number) -> Option<bool> {
+    order(one, other).map(Ordering::is_eq)
+}
+
+/// Where a descriptor's open file is among these, which are in the kernel's order, or belongs; `None`: the kernel does not tell.
+pub(crate) fn place_among<T>(
+    others: &[T],
+    own: Number,
+    number: impl Fn(&T) -> Number,
+) -> Option<std::result::Result<usize, usize>> {
+    let (mut low, mut high) = (0, others.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match order(own, number(&others[middle]))? {
+            Ordering::Equal => return Some(Ok(middle)),
+            Ordering::Less => high = middle,
+            Ordering::Greater => low = middle + 1,
+        }
+    }
+    Some(Err(low))
+}
+
+/// The kernel's order of two descriptors' open files; `None`: it does not tell.
+fn order(one: Number, other: Number) -> Option<Ordering> {
     // SAFETY: numbers only.
     let order = unsafe {
         libc::syscall(
@@ -231,7 +265,12 @@ pub(crate) fn same_open_file(one: Number, other: Number) -> Option<bool> {
             i64::from(other.1),
         )
     };
-    (order >= 0).then_some(order == 0)
+    match order {
+        0 => Some(Ordering::Equal),
+        1 => Some(Ordering::Less),
+        2 => Some(Ordering::Greater),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ impl Told {
             let link = fs::read_link(of(name)).map_err(MemoryError::read(of(name)))?;
             Ok(link.to_string_lossy().into_owned())
         };
-        let status = read("status")?;
+        // A name may be cut within a character, or be in no encoding at all.
+        let status = proc::read(of("status")).map_err(MemoryError::read(of("status")))?;
+        let status = String::from_utf8_lossy(&status).into_owned();
         let umask = u32::from_str_radix(field(&status, "Umask:"), 8);
         let mut title = proc::read(of("comm")).map_err(MemoryError::read(of("comm")))?;
         title.truncate(title.strip_suffix(b"\n").unwrap_or(&title).len());

@@ -22,7 +22,7 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Another user's directory may be unreadable, or on a file system that syncs no directories: nothing can be done there.
-fn sync_above(dir: &Path) -> io::Result<()> {
+pub fn sync_above(dir: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     let cannot = [PermissionDenied, InvalidInput, Unsupported, ReadOnlyFilesystem];
     match sync_dir(dir) {

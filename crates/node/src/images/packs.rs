@@ -214,6 +214,11 @@ impl Store {
             }
             match file::packs_of(&path) {
                 Ok(packs) => named.packs.extend(packs.into_iter().flatten()),
+                // It may be read again, as long as nobody has set it aside.
+                Err(error @ ImageError::Unreadable { .. }) => {
+                    tracing::warn!(event = "image_packs_unknown", %error);
+                    named.is_incomplete = true;
+                }
                 // It cannot be used, whatever it names.
                 Err(error) if error.is_damage() => {}
                 // It was removed, or it got another name: then its packs are asked for again.

@@ -649,6 +649,26 @@ fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     assert_eq!(store.all().len(), 1);
 }
 
+/// By a passing fault of the disk, for example.
+#[test]
+fn packs_stay_while_their_image_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&store, 20, &state(20), &[5, 6, 7, 8]);
+    let (image, away) = (store.path(LogIndex(10)), dir.path().join("away"));
+    fs::rename(&image, &away).unwrap();
+    // Linux cannot read the first byte of a process' memory: EIO.
+    std::os::unix::fs::symlink("/proc/self/mem", &image).unwrap();
+    store.remove(LogIndex(20)).unwrap();
+    assert_eq!(packs(&store).len(), 2);
+    fs::remove_file(&image).unwrap();
+    fs::rename(&away, &image).unwrap();
+    store.verify(LogIndex(10)).unwrap();
+    store.collect().unwrap();
+    assert_eq!(packs(&store).len(), 1);
+}
+
 #[test]
 fn no_image_gets_a_name_once_a_pack_of_it_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
