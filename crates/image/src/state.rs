@@ -249,7 +249,18 @@ mod tests {
             let of = |file: &File| Stdio::from(file.try_clone().unwrap());
             let mut sleep = Command::new("sleep");
             sleep.arg("60").stdin(of(first)).stdout(of(second)).stderr(of(third));
-            Self(sleep.spawn().unwrap())
+            let sleeper = Self(sleep.spawn().unwrap());
+            // It may still be about to become that program: then it has this one's name, and descriptors that are closed at exec.
+            let sleeps = || {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", sleeper.0.id())).unwrap();
+                stat.contains("(sleep) S ")
+            };
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !sleeps() {
+                assert!(Instant::now() < deadline, "it sleeps");
+                std::thread::yield_now();
+            }
+            sleeper
         }
 
         fn told(&self, given: &File) -> Vec<Fact> {
