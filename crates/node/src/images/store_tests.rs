@@ -590,11 +590,13 @@ fn packs_stay_while_their_image_gets_another_name() {
     let store = store(dir.path());
     write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
     let index = LogIndex(10);
+    let needed = file::packs_of(&store.path(index)).unwrap().unwrap();
     let ends = std::time::Instant::now() + std::time::Duration::from_millis(300);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while std::time::Instant::now() < ends {
-                fs::rename(store.path(index), store.unconfirmed(index)).unwrap();
+                let (name, other) = (store.path(index), store.unconfirmed(index));
+                store.give_name(&name, &other, &needed).unwrap();
                 store.confirm(index).unwrap();
             }
         });
