@@ -317,9 +317,8 @@ impl Shared {
 
     /// Copies its content.
     fn hold(&mut self, processes: &[Process], ahead: &mut Ahead, deadline: Instant) -> Result<()> {
-        let room = &mut ahead.room;
         let pages = match &mut self.content {
-            Content::File(file) => pages_of(file, self.record.bytes, room, deadline)?,
+            Content::File(file) => pages_of(file, self.record.bytes, &mut ahead.room, deadline)?,
             Content::Mapped(places) => {
                 if let Some(counts) = ahead.counts(processes, places) {
                     let ends = places.iter().map(|one| end(&one.mapping));
