@@ -6,13 +6,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::cluster::Cluster;
+use common::cluster::{Cluster, wait_for_or};
 use common::real::{ANSWER, Real, at_once};
 use common::resp::{Redis, Reply};
 use common::story::{PATIENCE_OF_A_CLIENT, under_load};
 use common::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// One that keeps it busy for as long as it is told.
+const LONG_WORK: &str = "local n = 0 for i = 1, ARGV[1] do n = n + i end return 1";
+/// Longer than it is first waited for before an image.
+const LONG: Duration = Duration::from_millis(900);
+/// A first guess of how often it counts meanwhile.
+const COUNTS: u32 = 20_000_000;
+/// A client waits so long for an answer, on however busy a host.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A script that keeps the server busy for about a millisecond, and then remembers its word.
 const WORK: &str =
@@ -166,5 +175,45 @@ fn followers_at_half_speed_are_kept_within_the_bound() {
     });
     real.wait_agreed();
     assert_eq!(words(&real).len() as u64, answered.into_inner().unwrap());
+    real.end();
+}
+
+/// The entry of the newest image that replica 1 has taken.
+fn newest_image(real: &Real) -> Option<u64> {
+    let log = std::fs::read_to_string(real.cluster.place.path("data/node-1/node.log")).ok()?;
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines.filter(|line| line["event"] == "image_taken").last()?["index"].as_u64()
+}
+
+/// A server that always has a long request to execute is waited for longer and longer, so that its log does not grow for ever.
+#[test]
+fn a_server_whose_requests_all_take_long_has_images() {
+    let options = ["--replicas", "1", "--set", "checkpoint.log_entries=4"];
+    let real = Real::redis(&options, &["--save", ""]);
+    let over = AtomicBool::new(false);
+    let connect = || Redis::connect(real.port(), LONG_PATIENCE).unwrap();
+    let work = |redis: &mut Redis, counts: u32| {
+        let answer = redis.ask(&["EVAL", LONG_WORK, "0", &counts.to_string()]).unwrap();
+        assert_eq!(answer, Reply::Int(1));
+    };
+    let began = Instant::now();
+    work(&mut connect(), COUNTS);
+    let counts = COUNTS.saturating_mul((LONG.as_micros() / began.elapsed().as_micros()) as u32 + 1);
+    // Images of these entries are taken while it has nothing else to do.
+    let begins = real.cluster.wait_status(0)["replicas"][0]["commit_index"].as_u64().unwrap();
+    std::thread::scope(|scope| {
+        let end = End(&over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut redis = connect();
+                while !over.load(Ordering::Relaxed) {
+                    work(&mut redis, counts);
+                }
+            });
+        }
+        let taken = || newest_image(&real).is_some_and(|index| index > begins + 6).then_some(());
+        wait_for_or("an image", || real.cluster.evidence(), taken);
+        drop(end);
+    });
     real.end();
 }

@@ -117,6 +117,12 @@ impl Schedule {
         self.failures += 1;
     }
 
+    /// How many in a row could not be had.
+    #[must_use]
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// Whether the next one is due, for a server that has executed all up to `executed`.
     #[must_use]
     pub fn is_due(&self, executed: LogIndex, after: After, now: Duration) -> bool {

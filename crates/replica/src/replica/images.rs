@@ -43,8 +43,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// An image that is asked for waits so long for a server that was just begun, after an upgrade, say, or that asks about files of its host.
 const IN_STEP_WITHIN: Duration = Duration::from_secs(5);
-/// A server that is to stand first executes what it was given. One that executes no entry of that within this time goes on,
+/// A server that is to stand first executes what it was given. One that executes no entry of that within this time goes on, or, after failures, within twice as long for each,
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
+/// so often at most;
+const DOUBLED: u32 = 7;
 /// and one that was not read within this time is ended: nothing else ends the reading.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The next image waits so long for the confirmation of the one before: twice as long as digests may that nobody waits for.
@@ -454,8 +456,9 @@ impl<E: Environment> Replica<E> {
             return;
         }
         let awaits = taking.after > self.handed;
-        if self.now >= taking.gets_on(executed, awaits, self.now) + STANDS_WITHIN {
-            let ms = STANDS_WITHIN.as_millis();
+        let within = STANDS_WITHIN * (1 << self.images.schedule.failures().min(DOUBLED));
+        if self.now >= taking.gets_on(executed, awaits, self.now) + within {
+            let ms = within.as_millis();
             return self.not_taken(format!(
                 "its server executes a request for {ms} ms and more; try again"
             ));
