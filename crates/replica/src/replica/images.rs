@@ -450,8 +450,11 @@ impl<E: Environment> Replica<E> {
         let Some(taking) = &mut self.images.taking else { return };
         if let Some(stood) = taking.stood {
             if taking.copied.is_none() && self.now >= stood + READ_WITHIN {
+                let generation = taking.generation;
                 self.not_taken("its server could not be read in time".into());
-                self.kill_server();
+                if self.server().is_some_and(|server| server.generation == generation) {
+                    self.kill_server();
+                }
             }
             return;
         }
@@ -573,6 +576,8 @@ impl<E: Environment> Replica<E> {
             self.images.ended.take_if(|ended| ended.index() == image.index());
             self.images.unusable.replaced(image.index());
             self.discard(image.index());
+            let newest = self.images.naming.as_ref().or(self.images.newest());
+            self.images.schedule.is_left(newest.map(Image::index).unwrap_or_default());
         }
     }
 
