@@ -118,7 +118,10 @@ impl Report {
         let verdict = match self.verdict {
             Verdict::Agree => "all replicas hold the same in memory and files",
             Verdict::Repaired => "the replicas differed, and were repaired",
-            Verdict::Differ if self.differences.iter().all(|told| told.kind == "state") => {
+            Verdict::Differ
+                if (self.differing_pages, self.differing_files) == (0, 0)
+                    && self.differences.iter().all(|told| told.kind == "state") =>
+            {
                 "the replicas' processes differ in what the kernel has of them"
             }
             Verdict::Differ if self.differing_files == 0 => "the replicas' memory differs",
