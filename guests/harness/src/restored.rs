@@ -12,7 +12,7 @@ use crate::started::Files;
 use skein_image::MemoryError;
 use skein_image::restore_file;
 use skein_image::take::Figures;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -21,12 +21,25 @@ use std::time::{Duration, Instant};
 /// How a guest got past an entry at which an image was to be taken of it.
 #[derive(Debug)]
 pub enum Came {
-    /// Other processes continued from the image: output of both together, the image's size, and the time until the guest stood again.
-    Continued(Box<Run>, Figures, Duration),
+    /// Other processes continued from the image.
+    Continued(Box<Onward>),
     /// The image cannot hold it.
     Refused(String),
     /// It ended before.
     Ended,
+}
+
+/// A guest that continued from images.
+#[derive(Debug)]
+pub struct Onward {
+    /// Output of all together.
+    pub run: Run,
+    /// The last image's size,
+    pub figures: Figures,
+    /// and the time until the guest stood again.
+    pub took: Duration,
+    /// The hash of all memory that each image has, at its entry.
+    pub roots: Vec<(u64, u64)>,
 }
 
 /// Runs a guest as a follower of this log, and continues from an image of it at each of these entries, after `meanwhile`.
@@ -49,7 +62,7 @@ pub fn at(
     let (mut frames, mut stdout, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
     // What the image before knows of the host's files, and its entry.
     let (mut known, mut since) = (BTreeSet::new(), 0);
-    let mut taken = None;
+    let (mut taken, mut roots) = (None, Vec::new());
     for at in entries.iter().copied() {
         if !node.stand(log, at)? {
             return Ok(Came::Ended);
@@ -65,6 +78,7 @@ pub fn at(
             Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
             Err(e) => return Err(io::Error::other(e)),
         };
+        roots.extend(node.root.map(|root| (at, root)));
         (known, since) = (restore_file::paths(&image).map_err(io::Error::other)?, at);
         meanwhile()?;
         frames.append(&mut node.frames());
@@ -95,7 +109,7 @@ pub fn at(
     stdout.extend(out);
     stderr.extend(err);
     let run = Run { stdout, stderr, account, trace: None };
-    Ok(Came::Continued(Box::new(run), figures, took))
+    Ok(Came::Continued(Box::new(Onward { run, figures, took, roots })))
 }
 
 /// Pages of an image.
@@ -278,46 +292,64 @@ pub fn rows_of_forks(images: &Images, count: u64, words: &[String]) -> io::Resul
 pub struct Went {
     /// Other processes continued from them.
     pub continued: bool,
+    /// How often its memory was compared.
+    pub compared: u64,
     /// In words.
     pub how: String,
 }
 
-/// What a guest did when other processes were to continue from an image at each of these entries; or its first difference from `leader`, whose log it had.
+/// What a guest did when other processes were to continue from an image at each of these entries; or its first difference from `leader`, whose log it had, or from the memory that it had before
+/// at an entry, which `roots` has.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn judge(
+fn judge(
     guest: &Guest,
     library: &Path,
     leader: &Run,
     entries: &[u64],
+    roots: &mut BTreeMap<u64, u64>,
     how: How<'_>,
 ) -> io::Result<Result<Went, String>> {
-    let went = |continued, how| Ok(Ok(Went { continued, how }));
+    let went = |continued, compared, how| Ok(Ok(Went { continued, compared, how }));
     let log = &leader.account.log;
     let (program, args) = (&guest.program, guest.head.arguments());
     let came = match at(program, &args, library, log, entries, how, || Ok(())) {
         Ok(came) => came,
         Err(e) => return Ok(Err(format!("restored at {entries:?}: {e}"))),
     };
-    let (run, figures, took) = match (came, &guest.head.image) {
-        (Came::Ended, _) => return went(false, "ended before".into()),
+    let onward = match (came, &guest.head.image) {
+        (Came::Ended, _) => return went(false, 0, "ended before".into()),
         (Came::Refused(why), Image::Refused(word)) if why.contains(word) => {
-            return went(false, format!("refused: {why}"));
+            return went(false, 0, format!("refused: {why}"));
         }
         (Came::Refused(why), _) => return Ok(Err(format!("no image at {entries:?}: {why}"))),
         (Came::Continued(..), Image::Refused(word)) => {
             return Ok(Err(format!("an image at {entries:?}, and not refused: {word}")));
         }
-        (Came::Continued(run, figures, took), _) => (run, figures, took),
+        (Came::Continued(onward), _) => onward,
     };
+    let Onward { run, figures, took, roots: found } = *onward;
     let name = format!("restored at {entries:?} of {}", log.len());
     let difference = difference(leader, &run, &name);
     let Figures { processes, mappings, pages, .. } = figures;
     if let Some(difference) = difference {
         return Ok(Err(difference));
     }
-    went(true, format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}"))
+    let mut compared = 0;
+    for (at, root) in found {
+        match roots.insert(at, root) {
+            Some(before) if before != root => {
+                return Ok(Err(format!("{name}: its memory at entry {at} is another one")));
+            }
+            before => compared += u64::from(before.is_some()),
+        }
+    }
+    went(
+        true,
+        compared,
+        format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}"),
+    )
 }
 
 /// How many went on as they should.
@@ -327,11 +359,14 @@ pub struct Continued {
     pub guests: u64,
     /// those of them that continued from an image at least,
     pub continued: u64,
-    /// and how often they did.
+    /// how often they did,
     pub times: u64,
+    /// and how often one's memory, behind an image before, was compared with that of one that never stopped.
+    pub compared: u64,
 }
 
-/// Continues the guests that `words` select from images at `count` entries of each. `None`: not all went on as they should.
+/// Continues the guests that `words` select from images at `count` entries of each; and once more through images at all of these entries, each of a guest that continues from the one
+/// before, and has the memory there of one that never stopped. `None`: not all went on as they should.
 ///
 /// # Errors
 /// A guest cannot be built or run.
@@ -339,8 +374,7 @@ pub fn all(count: u64, words: &[String]) -> io::Result<Option<Continued>> {
     these(&Images::build()?, count, words, How::default())
 }
 
-/// The same in the sandbox of servers, with programs that are there already; and once more through images at all of these entries, each of a server that continues from the
-/// one before.
+/// The same in the sandbox of servers, with programs that are there already.
 ///
 /// # Errors
 /// As for [`all`].
@@ -367,12 +401,14 @@ fn these(
         let mut entries: Vec<u64> =
             (0..count.min(last.saturating_sub(2))).map(|n| 2 + (last - 2) * n / count).collect();
         entries.dedup();
-        let all = how.sandbox.is_some().then(|| entries.clone()).filter(|all| all.len() > 1);
-        let mut times = 0;
+        let all = Some(entries.clone()).filter(|all| all.len() > 1);
+        let (mut times, mut roots) = (0, BTreeMap::new());
         for entries in entries.into_iter().map(|index| vec![index]).chain(all) {
-            match judge(&guest, &images.library, &leader, &entries, how)? {
-                Ok(Went { continued, how }) => {
+            match judge(&guest, &images.library, &leader, &entries, &mut roots, how)? {
+                Ok(Went { continued, compared, how }) => {
                     times += u64::from(continued);
+                    // The first of a row never stopped before.
+                    all_guests.compared += compared.saturating_sub(1);
                     println!("alike   {:28} at {entries:?} of {last}: {how}", guest.name);
                 }
                 Err(why) => {

@@ -109,7 +109,7 @@ fn a_file_of_the_host_that_has_changed_ends_the_restore_by_name() {
         restored::at(&program, &[], &library, log, &[log.len() as u64 - 1], how, meanwhile)
     };
     match came(&|| write("another", "x")).unwrap() {
-        Came::Continued(run, ..) => assert_eq!(run.stdout, b"w as it was\n"),
+        Came::Continued(onward) => assert_eq!(onward.run.stdout, b"w as it was\n"),
         other => panic!("{other:?}"),
     }
     let replace = || {
