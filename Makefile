@@ -31,7 +31,7 @@ demo: setup-demo build
 
 # From the quickest to tell to the slowest.
 .PHONY: test
-test: setup-test style licences build run-tests planted zoo counts model-check
+test: setup-test style licences all-built run-tests planted zoo counts model-check
 	@echo "make test: all passed"
 
 .PHONY: setup-demo setup-test
@@ -41,6 +41,14 @@ setup-demo setup-test: setup-%:
 .PHONY: build
 build:
 	cargo build --locked --release -p skein-cli -p skein-runtime
+
+# Side by side: the last step of the release takes one thread only.
+.PHONY: all-built tests-built
+all-built:
+	@$(MAKE) --no-print-directory -j2 build tests-built
+
+tests-built:
+	cargo test $(CHECKED) --workspace --no-run
 
 .PHONY: style
 style:
