@@ -9,7 +9,7 @@
 
 use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
-use crate::files::stat;
+use crate::files::{console, stat};
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -282,7 +282,10 @@ pub fn link(k: &Kernel, path: &[u8]) -> Option<Result<Line>> {
     if table::is_own(fd) {
         return Some(Err(Errno(libc::ENOENT)));
     }
-    let Some(file) = k.file(fd) else { return console(k, fd) };
+    // The name of the server's own output file differs between replicas.
+    let Some(file) = k.file(fd) else {
+        return console::of(k, fd).map(|_| Ok(line!("pipe:[3]")));
+    };
     let f = k.fds.files.get(file);
     let object = f.object.get();
     Some(Ok(match f.kind.get() {
@@ -297,12 +300,6 @@ pub fn link(k: &Kernel, path: &[u8]) -> Option<Result<Line>> {
         Kind::Random => line!("/dev/urandom"),
         _ => line!("anon_inode:[skein]"),
     }))
-}
-
-/// The name of the server's own output file differs between replicas.
-fn console(k: &Kernel, fd: i32) -> Option<Result<Line>> {
-    let st = stat::real_of(fd).ok()?;
-    (stat::class(k, &st) == stat::Class::Console).then(|| Ok(line!("pipe:[3]")))
 }
 
 #[cfg(test)]

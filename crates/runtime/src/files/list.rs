@@ -6,7 +6,7 @@
 use crate::fatal::refuse;
 use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
-use crate::files::{inputs, stat};
+use crate::files::{console, inputs, stat};
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -273,17 +273,12 @@ fn kind(fd: i32, entry: Entry) -> u8 {
 
 /// `lseek` on the kernel's descriptors: `None` when it passes.
 pub fn lseek(k: &Kernel, fd: i32, to: i64, whence: c_int) -> Option<Result<usize>> {
-    let slot = local::slot(fd)?;
-    if slot.listing.get() == 0 && (!slot.directory.get() || to == 0) {
-        let no_place = fd <= 2 && is_console(k, fd);
-        return no_place.then_some(Err(Errno(libc::ESPIPE)));
-    }
+    let directory =
+        local::slot(fd).filter(|slot| slot.listing.get() != 0 || slot.directory.get() && to != 0);
+    let Some(slot) = directory else {
+        return console::has_no_position(k, fd).then_some(Err(Errno(libc::ESPIPE)));
+    };
     Some(seek(k, fd, slot, to, whence))
-}
-
-fn is_console(k: &Kernel, fd: i32) -> bool {
-    let console = |st| stat::class(k, &st) == stat::Class::Console;
-    stat::real_of(fd).is_ok_and(console)
 }
 
 fn seek(k: &Kernel, fd: i32, slot: &Slot, to: i64, whence: c_int) -> Result<usize> {

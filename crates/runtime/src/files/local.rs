@@ -16,6 +16,8 @@ pub struct Slot {
     pub directory: Cell<bool>,
     /// Whether it is a file of the host's, which must not change.
     pub watched: Cell<bool>,
+    /// Whether it was found to have a position, which the server's output has not got.
+    pub seekable: Cell<bool>,
     /// The listing of an open directory, or 0.
     pub listing: Cell<usize>,
 }
@@ -67,6 +69,7 @@ static SLOTS: Slots = Slots(
             place: Cell::new(0),
             directory: Cell::new(false),
             watched: Cell::new(false),
+            seekable: Cell::new(false),
             listing: Cell::new(0),
         }
     }; MAX_FDS as usize],
@@ -82,6 +85,7 @@ fn clear(fd: i32) {
         slot.number.set(0);
         slot.directory.set(false);
         slot.watched.set(false);
+        slot.seekable.set(false);
         if slot.listing.get() != 0 {
             list::drop_listing(slot);
         }

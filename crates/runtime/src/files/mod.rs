@@ -25,6 +25,7 @@
 
 pub mod change;
 pub mod close;
+pub mod console;
 pub mod disk;
 pub mod fake;
 pub mod inode;
@@ -67,6 +68,8 @@ pub struct Files {
     pub(crate) proc_dev: Cell<u64>,
     /// The files of descriptors 1 and 2 at the start: the server's own output, which no replica shares with another.
     pub(crate) console: [Cell<inode::Id>; 2],
+    /// Status flags of these that the server has set.
+    pub(crate) console_flags: [Cell<libc::c_int>; 2],
     /// The arena's file, which the server may not open by any name.
     pub(crate) arena: Cell<inode::Id>,
     begun: Cell<u32>,
@@ -100,6 +103,11 @@ pub fn lay_out(k: &Kernel, room: &mut Room) {
 }
 
 impl Files {
+    /// Whether this is the file of descriptor 1 at the start.
+    pub(crate) fn is_output(&self, st: &libc::stat) -> bool {
+        self.console[0].get() == inode::Id::of(st)
+    }
+
     /// Takes its memory.
     fn lay_out(&self, room: &mut Room) {
         self.inodes.lay_out(room);

@@ -8,7 +8,7 @@
 //! All other answers begin the operation of their turn themselves, as they know the object. A call that only passes to the kernel is no operation.
 
 use super::{Form, Syscall, calls, no_own, number, on_files, pass};
-use crate::files::{change, close, disk, inputs, list, lock, open, root, stat};
+use crate::files::{change, close, console, disk, inputs, list, lock, open, root, stat};
 use crate::io::{Answer, call, descriptor, msg, put_pair, readiness as ready, socket, transfer};
 use crate::ipc;
 use crate::kernel::kernel;
@@ -106,11 +106,13 @@ calls! {
         if virtual { descriptor::fcntl(fd, command, arg) }
         else |call| {
             let call = sys::Call { args: sys::args([fd as usize, command as usize, disk::argument(command, arg)]), ..call };
-            lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make())
+            lock::fcntl(fd, command, arg)
+                .or_else(|| console::fcntl(fd, command, arg))
+                .unwrap_or_else(|| call.make())
         };
     SYS_ioctl(fd: c_int, request: usize, arg: usize)
         if virtual { descriptor::ioctl(fd, request, arg) }
-        else |call| { disk::ioctl(request).unwrap_or_else(|| call.make()) };
+        else |call| { disk::ioctl(request).or_else(|| console::ioctl(fd, request, arg)).unwrap_or_else(|| call.make()) };
     SYS_lseek(fd: c_int, at: i64, from: c_int)
         if virtual { descriptor::lseek(fd, from) } else Set |k, call| {
             disk::seek(k, fd, at, from).or_else(|| list::lseek(k, fd, at, from)).unwrap_or_else(|| call.make())
