@@ -229,7 +229,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(213, "epoll_create", Family::Readiness, Virtual),
     row(214, "epoll_ctl_old", Family::Readiness, Refused(ENOSYS)),
     row(215, "epoll_wait_old", Family::Readiness, Refused(ENOSYS)),
-    row(216, "remap_file_pages", Family::Memory, Ordered(Memory)),
+    row(216, "remap_file_pages", Family::Memory, Refused(ENOSYS)),
     row(217, "getdents64", Family::Files, Checked(Files)),
     row(218, "set_tid_address", Family::Threads, Agreed),
     row(219, "restart_syscall", Family::Threads, Ordered(Start)),

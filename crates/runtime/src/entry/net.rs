@@ -323,14 +323,16 @@ impl Filter {
         /// A look at one text.
         const TEXT: usize = 6;
         let begin = self.len;
-        // The calls that always count are behind two others; then each look has a load in front of it.
-        let looks = 2 + advice::ALWAYS.len() + 1;
+        // The calls that always count are behind three others; then each look has a load in front of it.
+        let looks = 3 + advice::ALWAYS.len() + 1;
         let flags = looks + 1 + advice::ADVICE.len() + 1;
-        let caught = flags + 4 + advice::MAPPED_AS.len();
+        let size = flags + 4 + advice::MAPPED_AS.len();
+        let caught = size + 5;
         let end = caught + 2 * TEXT + 1;
         let to = |target: usize, filter: &Self| (target - (filter.len - begin) - 1) as u8;
         self.push(JUMP_EQ, libc::SYS_mmap as u32, to(flags, self), 0);
         self.push(JUMP_EQ, libc::SYS_madvise as u32, to(looks, self), 0);
+        self.push(JUMP_EQ, libc::SYS_mremap as u32, to(size, self), 0);
         for nr in advice::ALWAYS {
             self.push(JUMP_EQ, nr as u32, to(caught, self), 0);
         }
@@ -346,6 +348,12 @@ impl Filter {
         for kind in advice::MAPPED_AS {
             self.push(JUMP_EQ, kind, to(caught, self), 0);
         }
+        self.push(JUMP, to(end, self).into(), 0, 0);
+        // Of no size: what processes share is mapped a second time.
+        self.push(LOAD, AT_ARG_LOW + ARG_BYTES, 0, 0);
+        self.push(JUMP_EQ, 0, 0, to(end, self));
+        self.push(LOAD, AT_ARG_LOW + ARG_BYTES + 4, 0, 0);
+        self.push(JUMP_EQ, 0, to(caught, self), 0);
         self.push(JUMP, to(end, self).into(), 0, 0);
         self.allow_from(texts.own);
         // It begins before there is a handler.
