@@ -337,7 +337,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(321, "bpf", Family::Machine, Refused(EPERM)),
     row(322, "execveat", Family::Processes, Virtual),
     row(323, "userfaultfd", Family::Memory, Refused(ENOSYS)),
-    row(324, "membarrier", Family::Memory, Ordered(Memory)),
+    row(324, "membarrier", Family::Memory, Virtual),
     row(325, "mlock2", Family::Memory, Constant(0)),
     row(326, "copy_file_range", Family::Descriptors, Checked(Files)),
     row(327, "preadv2", Family::Descriptors, Checked(Files)),

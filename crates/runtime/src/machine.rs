@@ -159,6 +159,33 @@ pub unsafe fn uname(call: sys::Call, out: *mut libc::utsname) -> Result<usize> {
     Ok(0)
 }
 
+/// `membarrier`: one thread runs at a time, and what it has written is seen by the next one. What remains is which kinds a process has registered, as on a kernel before 6.3 without `rseq`.
+pub fn barrier(command: c_int, flags: u32) -> Result<usize> {
+    const QUERY: c_int = 0;
+    const GLOBAL: c_int = 1 << 0;
+    const GLOBAL_EXPEDITED: c_int = 1 << 1;
+    const PRIVATE: c_int = 1 << 3;
+    const PRIVATE_CORES: c_int = 1 << 5;
+    /// The command that registers for one of these is the next bit.
+    const KINDS: c_int = GLOBAL_EXPEDITED | PRIVATE | PRIVATE_CORES;
+    const REGISTER: c_int = KINDS << 1;
+    if flags != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let registered = &process::this().told.barriers;
+    match command {
+        QUERY => Ok((GLOBAL | KINDS | REGISTER) as usize),
+        GLOBAL | GLOBAL_EXPEDITED => Ok(0),
+        PRIVATE | PRIVATE_CORES if registered.get() & command << 1 == 0 => Err(Errno(libc::EPERM)),
+        PRIVATE | PRIVATE_CORES => Ok(0),
+        _ if command.count_ones() == 1 && command & REGISTER != 0 => {
+            registered.set(registered.get() | command);
+            Ok(0)
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
 /// `mincore`: whether there is memory is the kernel's answer, that all of it is resident is ours.
 ///
 /// # Safety

@@ -114,12 +114,14 @@ pub struct Root {
     pub path: ByteQueue,
 }
 
-/// Options of `prctl` that a process has set, and that the kernel tells only the process itself. All-zero bytes are none.
+/// What a process has set by options of `prctl`, which the kernel tells only the process itself, and by `membarrier`. All-zero bytes are nothing.
 #[repr(C)]
 #[derive(Default)]
 pub struct Told {
     /// Those of [`Told::OPTIONS`], a bit each.
     which: Cell<u32>,
+    /// The commands by which it has registered for barriers ([`crate::machine::barrier`]).
+    pub barriers: Cell<c_int>,
     values: [Cell<usize>; Self::OPTIONS.len()],
 }
 
@@ -156,6 +158,7 @@ impl Told {
             self.note_securebits();
         }
         self.note_dumpable();
+        self.barriers.set(0);
     }
 
     /// The process has executed another program, or has other rights: the kernel has decided anew whether its memory may be dumped, and whose its files in `/proc` are.
@@ -166,6 +169,7 @@ impl Told {
     /// A child begins with its parent's.
     pub fn copy_from(&self, other: &Self) {
         self.which.set(other.which.get());
+        self.barriers.set(other.barriers.get());
         for (to, from) in self.values.iter().zip(&other.values) {
             to.set(from.get());
         }

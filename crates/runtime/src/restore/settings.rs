@@ -21,7 +21,7 @@ pub(super) unsafe fn of_process(p: &Process) {
     let name = args([libc::PR_SET_NAME as usize, p.title.as_ptr() as usize]);
     // SAFETY: the table's words.
     unsafe { sys::raw(libc::SYS_prctl, name) };
-    register_barriers();
+    settle_break(p);
 }
 
 /// Takes the process's limits, when it has all its kernel threads: those of the original may have come later than what they limit now. That of a user's processes is lowered when it is that user's
@@ -55,14 +55,16 @@ pub(super) unsafe fn root(t: &Tables, p: &Process) {
     }
 }
 
-/// A process that uses `membarrier` has told the kernel so, which does not tell us.
-fn register_barriers() {
-    const GLOBAL: usize = 1 << 2;
-    const PRIVATE: usize = 1 << 4;
-    const PRIVATE_CORES: usize = 1 << 6;
-    for command in [GLOBAL, PRIVATE, PRIVATE_CORES] {
-        // SAFETY: no memory. A kernel without it has told the server so.
-        unsafe { sys::raw(libc::SYS_membarrier, args([command, 0, 0])) };
+/// The break is within a page, as libc knows it: the image has its end.
+fn settle_break(p: &Process) {
+    unsafe extern "C" {
+        static __curbrk: usize;
+    }
+    // SAFETY: libc's word, which the turn's holder changes.
+    let exact = unsafe { __curbrk };
+    if p.brk != 0 && exact.next_multiple_of(super::PAGE_BYTES) == p.brk as usize {
+        // SAFETY: in the last page of the heap: no memory comes or goes.
+        unsafe { sys::raw(libc::SYS_brk, args([exact])) };
     }
 }
 

@@ -356,6 +356,7 @@ calls! {
         let args = sys::args([at, len, disk::unsynced(flags) as usize]);
         sys::Call { args, ..call }.make()
     };
+    SYS_membarrier(command: c_int, flags: u32) => { machine::barrier(command, flags) };
     SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { machine::resident(call, len, out) };
 
     // Threads.
