@@ -173,3 +173,21 @@ pub fn fs_base() -> u64 {
     };
     fs
 }
+
+/// The GS base of the running kernel thread: a server's own, by an instruction; all threads that the carrier runs have the same.
+pub fn gs_base() -> u64 {
+    let gs: u64;
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack, preserves_flags))
+    };
+    gs
+}
+
+/// Sets it.
+pub fn set_gs_base(gs: u64) {
+    // SAFETY: as above; the runtime has nothing there.
+    unsafe {
+        core::arch::asm!("wrgsbase {}", in(reg) gs, options(nomem, nostack, preserves_flags))
+    };
+}

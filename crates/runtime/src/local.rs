@@ -63,8 +63,8 @@ pub struct Local {
     /// Where the kernel's id is in a thread's descriptor; 0 until the first thread is made.
     pub tid_offset: AtomicUsize,
 
-    /// The carrier's context while it sleeps at the gate: stack pointer and FS base.
-    pub resume: [AtomicU64; 2],
+    /// The carrier's context while it sleeps at the gate: stack pointer, FS base and GS base.
+    pub resume: [AtomicU64; 3],
     /// The main thread's TLS, which the carrier uses on its idle stack. fork: that of the thread that forked.
     pub main_fs: AtomicU64,
     /// The main thread's stack of the runtime's, which the carrier's signals belong to. fork: that of the thread that forked.
@@ -150,7 +150,7 @@ pub static LOCAL: Local = Local {
     own_objects: Cell::new(0),
     last_objects: Cell::new((0, 0)),
     tid_offset: AtomicUsize::new(0),
-    resume: [AtomicU64::new(0), AtomicU64::new(0)],
+    resume: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
     main_fs: AtomicU64::new(0),
     main_stack: AtomicUsize::new(0),
     main_ended_at: AtomicU64::new(0),

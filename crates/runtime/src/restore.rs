@@ -416,7 +416,8 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
         sys::raw(libc::SYS_umask, args([process.umask as usize]));
         files::descriptors(t, part(t.descriptors, process.descriptors));
         files::locks_of_process(part(t.locks, process.locks));
-        let (sp, fs) = (&LOCAL.resume[0], &LOCAL.resume[1]);
+        let [sp, fs, gs] = &LOCAL.resume;
+        context::set_gs_base(gs.load(Ordering::Relaxed));
         context::take_up_restored(sp.load(Ordering::Relaxed), fs.load(Ordering::Relaxed))
     }
 }

@@ -38,6 +38,7 @@ pub fn be_main() {
 /// Suspends the carrier's context where an image may be taken of it, and calls `sleep(arg)`; true in a process that was made from that image.
 pub fn hold(sleep: extern "C" fn(usize), arg: usize) -> bool {
     LOCAL.resume[1].store(context::fs_base(), Ordering::Relaxed);
+    LOCAL.resume[2].store(context::gs_base(), Ordering::Relaxed);
     // SAFETY: the word is this process's; `sleep` takes the argument.
     unsafe { context::hold(LOCAL.resume[0].as_ptr(), sleep, arg) != 0 }
 }
