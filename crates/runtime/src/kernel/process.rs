@@ -125,6 +125,9 @@ pub struct Told {
     values: [Cell<usize>; Self::OPTIONS.len()],
 }
 
+/// `SECURE_KEEP_CAPS`.
+const KEEPS_BIT: usize = 4;
+
 impl Told {
     /// The first is also changed by `PR_SET_KEEPCAPS`.
     const OPTIONS: [c_int; 4] = [
@@ -191,7 +194,14 @@ impl Told {
         if self.which.get() & 1 << at != 0 {
             let told = sys::args([Self::OPTIONS[at] as usize, self.values[at].get()]);
             // SAFETY: options that take a number, which the kernel has taken before.
-            unsafe { sys::raw(libc::SYS_prctl, told) };
+            let done = unsafe { sys::raw(libc::SYS_prctl, told) };
+            if done < 0 && Self::OPTIONS[at] == libc::PR_SET_SECUREBITS {
+                // Who may not set all bits may set the one that everybody can.
+                let keeps = self.values[at].get() >> KEEPS_BIT & 1;
+                let told = sys::args([libc::PR_SET_KEEPCAPS as usize, keeps]);
+                // SAFETY: an option that takes a number.
+                unsafe { sys::raw(libc::SYS_prctl, told) };
+            }
         }
     }
 }
