@@ -46,8 +46,8 @@ pub const fn descriptors(nr: i64) -> &'static [usize] {
         322 | 327 | 328 | 332 => &[0],
         // copy_file_range
         326 => &[0, 2],
-        // pidfd_send_signal openat2 faccessat2 epoll_pwait2 fchmodat2; setxattrat and its kind, file_getattr and file_setattr
-        424 | 437 | 439 | 441 | 452 | 463..=466 | 468 | 469 => &[0],
+        // pidfd_send_signal openat2 faccessat2 epoll_pwait2 fchmodat2; setxattrat and its kind
+        424 | 437 | 439 | 441 | 452 | 463..=466 => &[0],
         _ => &[],
     }
 }

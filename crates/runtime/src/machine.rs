@@ -16,6 +16,8 @@ use skein_sched::op::{Kind, Object};
 /// The release of Linux that servers see: the oldest one that Skein runs on.
 const RELEASE: &[u8] = b"5.16.0";
 const VERSION: &[u8] = b"#1 SMP";
+/// The size of `struct robust_list_head`.
+pub const ROBUST_BYTES: usize = 24;
 /// `RLIM_NLIMITS`.
 const RESOURCES: usize = 16;
 /// The answer of `sched_rr_get_interval` for ordinary threads, as on a kernel at 250 Hz.
@@ -297,6 +299,10 @@ pub fn control(option: c_int, args: [usize; 4]) -> Answer {
     let own = process::this();
     let [arg, ..] = args;
     match option {
+        // Flags of huge pages, as before Linux 6.18.
+        libc::PR_SET_THP_DISABLE if args[1..].iter().any(|flags| *flags != 0) => {
+            Some(Err(Errno(libc::EINVAL)))
+        }
         libc::PR_SET_DUMPABLE
         | libc::PR_SET_KEEPCAPS
         | libc::PR_SET_SECUREBITS

@@ -20,6 +20,7 @@ use crate::glibc;
 use crate::kernel::kernel;
 use crate::local::LOCAL;
 use crate::local::header;
+use crate::machine;
 use crate::signal::fault::handle;
 use crate::sys;
 use crate::thread::birth;
@@ -318,6 +319,15 @@ impl Filter {
         self.push(LOAD, AT_NR, 0, 0);
     }
 
+    /// Answers `set_robust_list`, as libc does it for each thread, some before there is a handler. The number is loaded, and is so behind.
+    fn answer_robust(&mut self) {
+        self.push(JUMP_EQ, libc::SYS_set_robust_list as u32, 0, 4);
+        self.push(LOAD, AT_ARG_LOW + ARG_BYTES, 0, 0);
+        self.push(JUMP_EQ, machine::ROBUST_BYTES as u32, 1, 0);
+        self.push(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32, 0, 0);
+        self.push(RETURN, libc::SECCOMP_RET_ERRNO, 0, 0);
+    }
+
     /// Catches what a server tells the kernel about its memory ([`advice`]). The number is loaded, and is so behind.
     fn catch_advice(&mut self, texts: &Texts) {
         /// A look at one text.
@@ -489,6 +499,7 @@ fn spread(texts: &Texts, drawn: Option<loader::Draw>) {
     filter.push(RETURN, trap, 0, 0);
     filter.push(LOAD, AT_NR, 0, 0);
     filter.refuse_guards();
+    filter.answer_robust();
     filter.catch_advice(texts);
     filter.decide(&Tree::new());
     filter.allow_from(texts.own);

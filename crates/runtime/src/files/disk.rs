@@ -4,14 +4,16 @@
 //! - On a disk, `ENOSPC` and `EIO` are one replica's alone. The server must not see them: it ends, and its node names the reason and builds it again. In memory
 //!   the layer is full on all replicas at nearly the same write, and the server is told.
 
-use crate::fatal::refuse;
+use crate::fatal::{self, refuse};
 use crate::files::fake;
 use crate::files::stat::{self, Class};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
+use crate::turn;
 use core::ffi::CStr;
 use libc::c_int;
 use skein_libos::errno::{Errno, Result};
+use skein_sched::op::{Kind, Object};
 
 /// Less room than this is none to speak of, where the kernel does not say what it lacked: 64 MiB.
 const LITTLE_BYTES: u64 = 64 << 20;
@@ -211,6 +213,25 @@ pub const fn through_cache(flags: c_int) -> c_int {
 /// `fcntl`'s argument.
 pub const fn argument(command: c_int, arg: usize) -> usize {
     if command == libc::F_SETFL { through_cache(arg as c_int) as usize } else { arg }
+}
+
+/// `fcntl` with what only some kernels or files have, and no image: hints for the file system, as before Linux 4.13, and who hears of a file by a signal, which nobody ever does. `None` when it is
+/// another one.
+pub fn fcntl(command: c_int, arg: usize) -> Option<Result<usize>> {
+    /// `F_GET_RW_HINT`, `F_SET_RW_HINT`, and those of open files.
+    const HINTS: core::ops::RangeInclusive<c_int> = 1035..=1038;
+    const SET_SIGNAL: c_int = 10;
+    const SET_OWNER_EX: c_int = 15;
+    let refused: &[u8] = match command {
+        _ if HINTS.contains(&command) => return Some(Err(Errno(libc::EINVAL))),
+        libc::F_SETOWN if arg as c_int != 0 => b"fcntl F_SETOWN",
+        SET_SIGNAL if arg as c_int != 0 => b"fcntl F_SETSIG",
+        SET_OWNER_EX => b"fcntl F_SETOWN_EX",
+        _ => return None,
+    };
+    let _turn = turn::enter(Object::Files, Kind::Refuse);
+    fatal::refused(refused);
+    Some(Err(Errno(libc::EINVAL)))
 }
 
 /// `lseek` to data or a hole of a file: all of it is data. `None` when it is another call.

@@ -107,6 +107,7 @@ calls! {
         else |call| {
             let call = sys::Call { args: sys::args([fd as usize, command as usize, disk::argument(command, arg)]), ..call };
             lock::fcntl(fd, command, arg)
+                .or_else(|| disk::fcntl(command, arg))
                 .or_else(|| console::fcntl(fd, command, arg))
                 .unwrap_or_else(|| call.make())
         };
@@ -391,6 +392,8 @@ calls! {
     SYS_sched_getattr(pid: pid_t, out: *mut u32, len: usize) => { machine::attributes(out, len) };
     SYS_getpriority(which: c_int, who: c_int) => { machine::nice() };
     SYS_setpriority(which: c_int, who: c_int, nice: c_int) => { machine::prioritise(which, who, nice) };
+    // Without effect: libc's robust mutexes are the runtime's. The net answers it, too.
+    SYS_set_robust_list(head: usize, len: usize) => { if len == machine::ROBUST_BYTES { Ok(0) } else { fail(libc::EINVAL) } };
     SYS_arch_prctl(option: usize, arg: usize) if virtual { machine::segment(option) };
     SYS_exit(status: c_int) => { thread::exit_by_call(status, glibc::is_in_text(kernel().this().trapped_at.get())) };
 
