@@ -15,7 +15,7 @@ const USER: &str = "65533";
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
 /// Servers of several processes, threads and clients; what they have open and know of files; and what only the kernel has of them.
-const GUESTS: [&str; 22] = [
+const GUESTS: [&str; 24] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
@@ -28,6 +28,8 @@ const GUESTS: [&str; 22] = [
     "unix/unix_stream",
     "file/file_many",
     "file/file_stat",
+    "descriptor/fd_stdio_flags",
+    "identity/id_told",
     "identity/memory_loader",
     "identity/memory_scattered",
     "file/file_locks",
