@@ -3,6 +3,7 @@
 
 use crate::fatal::{line, refused};
 use crate::io::Answer;
+use crate::kernel::name;
 use crate::kernel::process::dumpable;
 use crate::sys;
 use crate::turn::{self, Turn};
@@ -318,9 +319,9 @@ pub fn control(option: c_int, args: [usize; 4]) -> Answer {
             Some(done)
         }
         libc::PR_GET_DUMPABLE => Some(Ok(dumpable())),
-        libc::PR_SET_NAME
-        | libc::PR_GET_NAME
-        | libc::PR_GET_KEEPCAPS
+        libc::PR_SET_NAME => Some(name::set(arg)),
+        libc::PR_GET_NAME => name::get(arg),
+        libc::PR_GET_KEEPCAPS
         | libc::PR_CAPBSET_READ
         | libc::PR_CAPBSET_DROP
         | libc::PR_CAP_AMBIENT

@@ -16,6 +16,7 @@ pub use end::{exit, exit_by_call, gone};
 
 use crate::frame::entry;
 use crate::glibc;
+use crate::kernel::name;
 use crate::kernel::thread::{PARKED, SLEEP, UNPARKED, discard, let_run};
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
@@ -52,7 +53,7 @@ pub fn adopt_main(k: &Kernel) {
     t.fs.set(context::fs_base());
     t.stack.set(stack::of_main());
     t.tid.set(sys::gettid());
-    t.name.set(process_name());
+    t.name.set(name::of_kernels());
     let root = process::adopt_root(k, t.tid.get() as libc::pid_t);
     turn::cores::begin(k);
     t.process.set(Some(root));
@@ -61,19 +62,6 @@ pub fn adopt_main(k: &Kernel) {
     k.current.set(main.raw());
     header().carrier_tid.store(t.tid.get(), Ordering::Relaxed);
     header().turn_holder.store(main.raw(), Ordering::Relaxed);
-}
-
-/// The process's name, which the main thread's threads inherit.
-fn process_name() -> [u8; 16] {
-    let mut name = [0u8; 16];
-    // SAFETY: the kernel writes at most 16 bytes.
-    unsafe {
-        sys::raw(
-            libc::SYS_prctl,
-            sys::args([libc::PR_GET_NAME as usize, name.as_mut_ptr() as usize, 0, 0, 0]),
-        );
-    }
-    name
 }
 
 /// In a new program: the running thread is `thread`, which executed it.
@@ -89,7 +77,7 @@ pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
     t.cancel_async.set(false);
     t.clear_at_end.set(0);
     t.robust.set(0);
-    t.name.set(process_name());
+    t.name.set(name::of_kernels());
     carrier::be_main();
 }
 
@@ -171,6 +159,8 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
     let raw = arg as usize as u32;
     let t = k.threads.get(Handle::from_raw(raw).expect("a thread's handle"));
     block_signals();
+    // The kernel has given it the carrier's, which may not be that of the thread that made it.
+    name::give(&t.name.get());
     t.fs.set(context::fs_base());
     t.tid.set(sys::gettid());
     let top = t.park_stack.get().cast::<u8>().wrapping_add(context::PARK_STACK_BYTES);
@@ -258,9 +248,10 @@ fn revive(t: &Thread, raw: u32) -> isize {
 
 /// A kernel thread that was made again sleeps until its thread's context is given back to it.
 extern "C" fn parked_again(raw: u32) -> u64 {
-    let handle = Handle::from_raw(raw).expect("a thread's handle");
-    stack::take_signals(kernel().threads.get(handle).stack.get());
+    let t = kernel().threads.get(Handle::from_raw(raw).expect("a thread's handle"));
+    stack::take_signals(t.stack.get());
     block_signals();
+    name::give(&t.name.get());
     turn::above::above().revived();
     parked(raw)
 }
@@ -392,16 +383,8 @@ pub fn test_cancel() {
 /// `pthread_setname_np`.
 pub fn set_name(pthread: libc::pthread_t, name: *const libc::c_char) -> Result<()> {
     let (turn, found) = enter(pthread, Kind::Set);
-    let t = turn.threads.get(found?);
     // SAFETY: the server's own string.
-    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
-    let mut bytes = [0; 16];
-    if name.len() >= bytes.len() {
-        return Err(Errno(libc::ERANGE));
-    }
-    bytes[..name.len()].copy_from_slice(name);
-    t.name.set(bytes);
-    Ok(())
+    name::name(turn.threads.get(found?), unsafe { core::ffi::CStr::from_ptr(name) })
 }
 
 /// `pthread_getname_np`.

@@ -1,6 +1,7 @@
 //! The server's state in the arena: one structure at the start of the heap, with the pools behind it.
 
 pub mod memory;
+pub mod name;
 pub mod park;
 pub mod process;
 pub mod random;

@@ -7,10 +7,10 @@ use super::ProcessHandle;
 use super::{Life, become_process, handle, shared, this, vfork_key};
 use crate::fatal::{line, refused};
 use crate::kernel::thread::{self, Thread};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::{Kernel, kernel, name};
 use crate::sys;
 use crate::turn;
-use crate::{original, patch, signal, stack};
+use crate::{context, original, patch, signal, stack};
 use libc::pid_t;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Errno, Result};
@@ -97,6 +97,10 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
         Ok(0) => {
             become_process(k, process);
             super::written::begin();
+            if context::fs_base() != turn::carrier::main_fs() {
+                // The kernel has given it the carrier's.
+                name::give(&k.threads.get(thread).name.get());
+            }
             turn::carrier::be_main();
             stack::forked(k.threads.get(thread).stack.get());
             turn::above::above().forked();
