@@ -3,12 +3,14 @@
 
 use crate::fatal::{line, refused};
 use crate::io::Answer;
-use crate::kernel::name;
 use crate::kernel::process::dumpable;
+use crate::kernel::{kernel, name};
+use crate::process::{self, Life, Process};
 use crate::sys;
+use crate::time;
 use crate::turn::{self, Turn};
-use crate::{process, time};
 use libc::c_int;
+use skein_arena::pool::Handle;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::identity::{CPUS, MEMORY_BYTES};
@@ -205,27 +207,46 @@ pub unsafe fn resident(call: sys::Call, len: usize, out: *mut u8) -> Result<usiz
 /// Limits are the supervisor's for the stack, core files and descriptors; all others would be the host's, so there are none until the server sets them.
 pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     let own = process::this();
+    let of = match pid as i32 {
+        0 => own,
+        pid if pid == own.pid.get() => own,
+        pid => match other(pid) {
+            Some(process) => process,
+            // Outside of the server is only who began it.
+            None if pid == 1 => return None,
+            None => return Some(Err(Errno(libc::ESRCH))),
+        },
+    };
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
     let bit = 1 << (resource & 31);
-    if resource == libc::RLIMIT_AS as usize && (pid == 0 || pid as i32 == own.pid.get()) {
-        return Some(space_limit(new, old));
-    }
+    let is_space = resource == libc::RLIMIT_AS as usize;
     if given.iter().any(|r| *r as usize == resource)
-        || own.limits_set.get() & bit != 0
+        || of.limits_set.get() & bit != 0 && !is_space
         || resource >= RESOURCES
-        || (pid != 0 && pid as i32 != own.pid.get())
     {
         return None;
+    }
+    if !core::ptr::eq(of, own) {
+        let mut known = [0u64; 2];
+        let ask = [pid, resource, 0, &raw mut known as usize, 0, 0];
+        // SAFETY: a local.
+        if let Err(e) = unsafe { sys::call(libc::SYS_prlimit64, ask) } {
+            // There is no such process any more, or it is another user's.
+            return Some(Err(e));
+        }
+    }
+    if is_space {
+        return Some(space_limit(of, new, old));
     }
     let before = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     if new != 0 {
         // SAFETY: the server's own arguments; the kernel checks them.
-        let set = unsafe { sys::call(libc::SYS_prlimit64, [0, resource, new, 0, 0, 0]) };
+        let set = unsafe { sys::call(libc::SYS_prlimit64, [pid, resource, new, 0, 0, 0]) };
         // A limit above the host's own has no effect, and is not remembered.
         match set {
             Err(e) if e.0 == libc::EPERM => {}
             Err(e) => return Some(Err(e)),
-            Ok(_) => own.limits_set.set(own.limits_set.get() | bit),
+            Ok(_) => of.limits_set.set(of.limits_set.get() | bit),
         }
     }
     if old != 0 {
@@ -234,13 +255,24 @@ pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     Some(Ok(0))
 }
 
-/// The limit of the address space: accepted without effect, as the arena and the runtime's stacks are many times larger than any limit of a server.
-fn space_limit(new: usize, old: usize) -> Result<usize> {
-    let own = process::this();
+/// The process that has this number, or a thread with it.
+fn other(number: i32) -> Option<&'static Process> {
+    let k = kernel();
+    let of_thread = || {
+        let threads = (1..=k.threads.high()).filter_map(Handle::from_raw);
+        let mut threads = threads.map(|thread| k.threads.get(thread));
+        threads.find(|t| t.tid.get() == number as u32)?.process.get()
+    };
+    let process = process::find(k, number).or_else(of_thread)?;
+    Some(k.processes.get(process)).filter(|process| process.life.get() == Life::Alive)
+}
+
+/// The limit of a process's address space: accepted without effect, as the arena and the runtime's stacks are many times larger than any limit of a server.
+fn space_limit(of: &Process, new: usize, old: usize) -> Result<usize> {
     let bit = 1 << libc::RLIMIT_AS;
-    let is_set = own.limits_set.get() & bit != 0;
+    let is_set = of.limits_set.get() & bit != 0;
     let none = (libc::RLIM_INFINITY, libc::RLIM_INFINITY);
-    let (soft, hard) = if is_set { own.space_limit.get() } else { none };
+    let (soft, hard) = if is_set { of.space_limit.get() } else { none };
     if new != 0 {
         // SAFETY: the server's own pointer.
         let wanted = unsafe { *(new as *const libc::rlimit) };
@@ -250,8 +282,8 @@ fn space_limit(new: usize, old: usize) -> Result<usize> {
         if wanted.rlim_max > hard {
             return Err(Errno(libc::EPERM));
         }
-        own.space_limit.set((wanted.rlim_cur, wanted.rlim_max));
-        own.limits_set.set(own.limits_set.get() | bit);
+        of.space_limit.set((wanted.rlim_cur, wanted.rlim_max));
+        of.limits_set.set(of.limits_set.get() | bit);
     }
     if old == 0 {
         return Ok(0);
