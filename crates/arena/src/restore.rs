@@ -171,8 +171,8 @@ pub struct Object {
     pub times: [[i64; 2]; 2],
     /// `F_SEAL_` bits.
     pub seals: u32,
-    /// 0.
-    pub unused: u32,
+    /// Where in the names its extended attributes are, from 1; 0: it has none. Each is its name with a zero, the length of its value in four bytes, and that. An empty name ends them.
+    pub attributes: u32,
 }
 
 /// What an object is.

@@ -22,6 +22,7 @@ pub mod before;
 pub mod contents;
 pub mod copied;
 mod error;
+mod extended;
 pub mod file;
 mod file_pages;
 mod files;

@@ -1,12 +1,14 @@
 //! What only the kernel has of a server's processes, in words: to be compared with another replica's server that stands at the same entry.
 //!
-//! Told is what a server could ask for, and an image has to bring back: descriptors with the names, positions, flags and locks of their open files, and which of them are one open file; directories, umask,
+//! Told is what a server could ask for, and an image has to bring back: descriptors with the names, positions, flags and locks of their open files, and the attributes of those without a path, and which of them are one open file; directories, umask,
 //! limits, name, users, groups and capabilities; and the signals for which there are handlers, which are the runtime's.
 //!
 //! Left out, as replicas rightly differ: the runtime's own descriptors; numbers of inodes and processes; positions in directories, whose order is the runtime's; of what the server prints into all but
 //! that it is that, as it goes to another place on each replica, and an image does not have it; limits other than those of the stack, core files and descriptors, as the others are the host's; further
 //! groups, which are those of who started the node; blocked signals, as the server's own are in the arena, and the kernel's change inside the runtime; timer slack, niceness and cores.
 
+use crate::copied::hash;
+use crate::extended;
 use crate::maps::MEMFD;
 use crate::pages::in_time;
 use crate::take::descriptors::{Found, Number, numbers, place_among};
@@ -22,6 +24,8 @@ use std::time::Instant;
 
 /// The most facts about all processes.
 const MAX_FACTS: usize = 1 << 20;
+/// The longest value of an attribute that is told as it is.
+const MAX_SHOWN_BYTES: usize = 64;
 /// Flags of open files that a server can ask for.
 const FLAGS: i32 = libc::O_ACCMODE
     | libc::O_APPEND
@@ -148,7 +152,7 @@ fn descriptors(
         let about = fs::metadata(found.path()).map_err(MemoryError::read(found.path()))?;
         let Some(shared) = shared(process, &found, &about, open) else { return Ok(None) };
         let file = file(&found.name, &about);
-        facts.push(Fact { name, file, value: value(&found, &about) + closes + &shared });
+        facts.push(Fact { name, file, value: value(&found, &about)? + closes + &shared });
     }
     // They keep their numbers from the kernel.
     facts.push(fact("descriptors of the runtime", ranges(&virtual_ones)));
@@ -172,7 +176,7 @@ fn file(name: &str, about: &Metadata) -> String {
     }
 }
 
-fn value(found: &Found<'_>, about: &Metadata) -> String {
+fn value(found: &Found<'_>, about: &Metadata) -> Result<String> {
     let mut flags = found.flags & FLAGS;
     let mut text = String::new();
     if about.is_file() {
@@ -187,7 +191,20 @@ fn value(found: &Found<'_>, about: &Metadata) -> String {
     text += &format!("flags 0{flags:o}");
     let mut locks: Vec<_> = found.locks().map(lock).collect();
     locks.sort_unstable();
-    locks.iter().fold(text, |text, lock| text + ", lock " + lock)
+    let text = locks.iter().fold(text, |text, lock| text + ", lock " + lock);
+    // Others are compared with the files.
+    let attributes = if about.nlink() == 0 { attributes(&found.path())? } else { String::new() };
+    Ok(text + &attributes)
+}
+
+/// The extended attributes of a file without a path.
+fn attributes(path: &str) -> Result<String> {
+    let all = extended::of(path).map_err(MemoryError::read(path))?;
+    let text = all.iter().map(|(name, value)| match value.len() {
+        ..=MAX_SHOWN_BYTES => format!(", {}={}", name.escape_ascii(), value.escape_ascii()),
+        len => format!(", {}: {len} bytes, {:032x}", name.escape_ascii(), hash(value)),
+    });
+    Ok(text.collect())
 }
 
 /// `1: POSIX  ADVISORY  WRITE 77 fd:01:1234 0 EOF` without the numbers that are the host's.
@@ -328,6 +345,24 @@ mod tests {
         assert_eq!(super::file("/memfd:a b (deleted)", &about), "memory file a b");
         assert_eq!(super::file("socket:[77]", &about), "socket");
         assert_eq!(super::file("anon_inode:[eventpoll]", &about), "anon_inode:[eventpoll]");
+    }
+
+    #[test]
+    fn attributes_of_a_file_without_a_path_are_told() {
+        let file = tempfile::tempfile().unwrap();
+        let set = |name: &std::ffi::CStr, value: &[u8]| {
+            let (fd, at) = (file.as_raw_fd(), value.as_ptr().cast());
+            // SAFETY: a terminated string, and a live buffer of this length.
+            unsafe { libc::fsetxattr(fd, name.as_ptr(), at, value.len(), 0) }
+        };
+        if set(c"user.b", &[b'x'; 65]) < 0 {
+            // This file system has none.
+            return;
+        }
+        assert_eq!(set(c"user.a", b"1\n"), 0);
+        let told = of_files([&file; 3]);
+        let (_, end) = told[0].1.split_once(", user.a=").unwrap();
+        assert_eq!(end, format!("1\\n, user.b: 65 bytes, {:032x}", hash(&[b'x'; 65])));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::{FileId, Image, Shares, refused};
 use crate::copied::Room;
+use crate::extended;
 use crate::maps::{self, MEMFD, MEMORY, Mapping, unnoticed};
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
@@ -168,6 +169,10 @@ impl Image<'_, '_> {
         let ids = self.ids(process)?;
         let owner = [ids.user(about.uid())?, ids.group(about.gid())?];
         let mapped = mapped_id(&file)?;
+        let attributes = match extended::of(path).map_err(MemoryError::read(path))? {
+            all if all.is_empty() => 0,
+            all => self.bytes_name(&extended::packed(&all)) as u32 + 1,
+        };
         let record = Object {
             bytes: about.len(),
             kind,
@@ -177,6 +182,7 @@ impl Image<'_, '_> {
             file: [about.dev(), about.ino()],
             times: [[about.atime(), about.atime_nsec()], [about.mtime(), about.mtime_nsec()]],
             seals,
+            attributes,
             ..Object::default()
         };
         let number = self.shared.len() as u32;

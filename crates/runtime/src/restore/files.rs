@@ -8,6 +8,7 @@ use crate::files::inode::Id;
 use crate::io::park;
 use crate::io::table::{SPARE_FD, is_own};
 use crate::sys::{self, args};
+use core::ffi::CStr;
 use skein_arena::layout::{RESTORE_AT, RESTORE_SPAN};
 use skein_arena::restore::{
     Description, Descriptor, ERRORS, Lock, OUTPUT, Object, PLACEHOLDER, lock, object,
@@ -114,7 +115,7 @@ unsafe fn make_removed(path: usize) -> usize {
         let other = aside.as_ptr() as usize;
         let here = libc::AT_FDCWD as usize;
         if is_taken {
-            let text = core::ffi::CStr::from_ptr(path as *const libc::c_char).to_bytes();
+            let text = CStr::from_ptr(path as *const libc::c_char).to_bytes();
             let len = text.len().min(PATH_BYTES - 1);
             aside[..len].copy_from_slice(&text[..len]);
             aside[len..len + ASIDE.len()].copy_from_slice(ASIDE);
@@ -197,15 +198,16 @@ pub(super) unsafe fn open_path(path: usize, flags: i32) -> Result<usize> {
     }
 }
 
-/// Gives the objects their owners, permissions, times and seals.
+/// Gives the objects their attributes, owners, permissions, times and seals.
 pub(super) unsafe fn finish(t: &Tables) {
     for (n, object) in t.objects.iter().enumerate() {
         let fd = t.object_fd(n as u64);
         if object.kind == object::MEMORY {
             continue;
         }
-        // SAFETY: numbers; the tables' times, laid out as the kernel's.
+        // SAFETY: numbers; the tables' attributes, and times, laid out as the kernel's.
         unsafe {
+            attributes(t, object, fd);
             let mut st: libc::stat = core::mem::zeroed();
             must(52, libc::SYS_fstat, args([fd, &raw mut st as usize]));
             let [user, group] = object.owner;
@@ -218,6 +220,23 @@ pub(super) unsafe fn finish(t: &Tables) {
                 let add = libc::F_ADD_SEALS as usize;
                 must(36, libc::SYS_fcntl, args([fd, add, object.seals as usize]));
             }
+        }
+    }
+}
+
+/// Gives an object its extended attributes.
+unsafe fn attributes(t: &Tables, object: &Object, fd: usize) {
+    let Some(first) = object.attributes.checked_sub(1) else { return };
+    let mut at = t.name(first.into()) as *const u8;
+    // SAFETY: written so by the node.
+    unsafe {
+        while at.read() != 0 {
+            let name = CStr::from_ptr(at.cast());
+            let value = at.add(name.count_bytes() + 1);
+            let (len, value) = (value.cast::<u32>().read_unaligned() as usize, value.add(4));
+            let set = [fd, name.as_ptr() as usize, value as usize, len, 0, 0];
+            must(62, libc::SYS_fsetxattr, set);
+            at = value.add(len);
         }
     }
 }

@@ -54,6 +54,7 @@ const fn words(step: i32) -> &'static str {
         56 => "execute a program",
         57 => "find libskein.so where a program is to load it from",
         58 => "execute a program with its stack where that was",
+        62 => "give a removed file its extended attributes",
         61 => "remove the kernel's own memory",
         60 => "read the name of the running program",
         59 => "leave the stack",
