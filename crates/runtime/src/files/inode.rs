@@ -74,6 +74,8 @@ impl Time {
 const ACCESS_SET: u32 = 2;
 /// The file's existence is agreed on.
 pub const THERE: u32 = 16;
+/// It was made without a name, and gets none (`O_TMPFILE` with `O_EXCL`).
+pub const NAMELESS: u32 = 64;
 
 /// A file.
 #[repr(C)]
@@ -311,6 +313,11 @@ impl Inodes {
         self.place(seen.place).flags.set(MADE);
         self.modified(seen, now);
         seen
+    }
+
+    /// Whether the file cannot get a name, as the kernel called it when this table was written last.
+    pub fn stays_nameless(&self, id: Id) -> bool {
+        self.find_id(id).is_some_and(|at| self.place(at).is(NAMELESS))
     }
 
     /// Whether the server has made a file; a file that it has not looked at gets no number here.

@@ -4,7 +4,7 @@
 //! holder at a time makes this as good as one step.
 
 use crate::fatal::{self, line};
-use crate::files::inode::Id;
+use crate::files::inode::{Id, NAMELESS};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::stuck::{self, Change};
@@ -164,7 +164,11 @@ unsafe fn finish(
                 crate::uses::note(crate::uses::Use::FilesWritten);
             }
             let changed = if created || flags & TMPFILE != 0 {
-                Some(k.files().inodes.fresh(&st, now(k)))
+                let seen = k.files().inodes.fresh(&st, now(k));
+                if flags & TMPFILE != 0 && flags & libc::O_EXCL != 0 {
+                    k.files().inodes.known(seen).set(NAMELESS);
+                }
+                Some(seen)
             } else if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 {
                 let seen = k.files().inodes.see(&st);
                 k.files().inodes.modified(seen, now(k));

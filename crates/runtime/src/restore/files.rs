@@ -7,6 +7,7 @@ use super::{PAGE_BYTES, Tables, WRITE, decimal, must, part};
 use crate::files::inode::Id;
 use crate::io::park;
 use crate::io::table::{SPARE_FD, is_own};
+use crate::kernel::kernel;
 use crate::sys::{self, args};
 use core::ffi::CStr;
 use skein_arena::layout::{RESTORE_AT, RESTORE_SPAN};
@@ -17,6 +18,8 @@ use skein_libos::errno::{Errno, Result};
 
 /// The longest path.
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
+/// The part of `O_TMPFILE` that no other flag has.
+const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 /// Behind the path of a file that makes room for a moment.
 const ASIDE: &[u8] = b".restored";
 
@@ -36,6 +39,13 @@ impl Tables {
             must(52, libc::SYS_fstat, args([self.object_fd(n as u64), &raw mut st as usize]));
             Some(Id::of(&st))
         }
+    }
+
+    /// The object that an open file has made, which had no name and has none.
+    fn makes(&self, file: &Description) -> Option<usize> {
+        let n = (file.object as usize).checked_sub(1)?;
+        let is = self.objects[n].kind == object::NAMELESS && file.flags & TMPFILE != 0;
+        is.then_some(n)
     }
 
     /// The descriptor of an open file.
@@ -67,14 +77,22 @@ pub(super) unsafe fn objects(t: &Tables) {
     for (n, object) in t.objects.iter().enumerate() {
         // SAFETY: this process's own files; a mapping behind the tables while one is filled.
         unsafe {
-            let fd = make(t, object);
+            let fd = make(t, n, object);
             let whole = (object.bytes as usize).next_multiple_of(PAGE_BYTES);
             if whole > 0 {
                 must(7, libc::SYS_ftruncate, args([fd, whole]));
                 let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as usize;
                 let at = RESTORE_AT + RESTORE_SPAN / 2;
                 let protection = libc::PROT_READ as usize | WRITE;
-                must(8, libc::SYS_mmap, [at, whole, protection, flags, fd, 0]);
+                // It may be open for writing only.
+                let both = match object.kind {
+                    object::NAMELESS => open_object(fd, libc::O_RDWR | libc::O_CLOEXEC),
+                    _ => fd,
+                };
+                must(8, libc::SYS_mmap, [at, whole, protection, flags, both, 0]);
+                if both != fd {
+                    sys::raw(libc::SYS_close, args([both]));
+                }
                 t.fill(part(t.runs, object.runs), at);
                 must(9, libc::SYS_munmap, args([at, whole]));
                 must(7, libc::SYS_ftruncate, args([fd, object.bytes as usize]));
@@ -84,10 +102,9 @@ pub(super) unsafe fn objects(t: &Tables) {
     }
 }
 
-unsafe fn make(t: &Tables, object: &Object) -> usize {
+unsafe fn make(t: &Tables, n: usize, object: &Object) -> usize {
     let name = t.name(object.name);
     let sealable = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
-    let write = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
     // SAFETY: names of the tables.
     unsafe {
         match object.kind {
@@ -96,7 +113,13 @@ unsafe fn make(t: &Tables, object: &Object) -> usize {
             }
             object::MEMORY_FILE => must(6, libc::SYS_memfd_create, args([name, sealable])),
             object::NAMELESS => {
-                must(53, libc::SYS_open, args([name, write | libc::O_TMPFILE as usize, 0o600]))
+                // The open file that made it knows that it did.
+                let own = t.descriptions.iter().find(|file| t.makes(file) == Some(n));
+                let how = own.map_or(libc::O_RDWR | libc::O_TMPFILE, |file| file.flags);
+                let id = Id { dev: object.file[0], ino: object.file[1] };
+                let stays = kernel().files().inodes.stays_nameless(id);
+                let how = how | libc::O_CLOEXEC | if stays { libc::O_EXCL } else { 0 };
+                must(53, libc::SYS_open, args([name, how as usize, 0o600]))
             }
             _ => make_removed(name),
         }
@@ -154,8 +177,11 @@ pub(super) unsafe fn open(t: &Tables) {
 }
 
 unsafe fn open_again(t: &Tables, file: &Description) -> usize {
-    /// The part of `O_TMPFILE` that no other flag has.
-    const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    if let Some(n) = t.makes(file) {
+        let made = args([t.object_fd(n as u64), libc::F_DUPFD_CLOEXEC as usize, 0]);
+        // SAFETY: numbers.
+        return unsafe { must(11, libc::SYS_fcntl, made) };
+    }
     let mut flags = file.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC) | libc::O_CLOEXEC;
     if file.object == 0 {
         // SAFETY: a path of the tables.
@@ -169,9 +195,15 @@ unsafe fn open_again(t: &Tables, file: &Description) -> usize {
     }
     // The link in /proc is to be followed.
     flags &= !libc::O_NOFOLLOW;
+    // SAFETY: a descriptor of this process.
+    unsafe { open_object(t.object_fd(u64::from(file.object - 1)), flags) }
+}
+
+/// Opens the file of a descriptor again.
+unsafe fn open_object(fd: usize, flags: i32) -> usize {
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0; 10];
-    let digits = decimal(t.object_fd(u64::from(file.object - 1)) as u32, &mut digits);
+    let digits = decimal(fd as u32, &mut digits);
     let at = path.len() - 1 - 10;
     path[at..at + digits.len()].copy_from_slice(digits);
     // SAFETY: a local that ends with a zero.
