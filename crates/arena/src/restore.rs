@@ -56,6 +56,18 @@ pub struct Head {
     pub names_at: u64,
     /// The length of the auxiliary vector that the kernel gives a program; 0: an older version did not say.
     pub vector_bytes: u64,
+    /// Where in the names the [`Settings`] of all processes are, from 1; 0: none has any.
+    pub settings_at: u64,
+}
+
+/// What a process has told the kernel by files of `/proc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Its `oom_score_adj`.
+    pub score: i32,
+    /// Its `coredump_filter`; 0, too, where the kernel has none.
+    pub filter: u32,
 }
 
 /// A file that the arena knows by the kernel's numbers, and a path where it is. Sorted by these numbers.

@@ -36,6 +36,8 @@ pub enum Use {
     Interfaces = 12,
     /// What the kernel was told about memory, and shows only where it counts pages: copies at a fork, huge pages, protection keys, seals.
     MemoryAdvice = 13,
+    /// Files of `/proc` opened for writing: what a process tells the kernel of itself.
+    OwnSettings = 14,
 }
 
 /// Room in the header, some of it for later kinds.
@@ -43,7 +45,7 @@ pub const PLACES: usize = 32;
 
 impl Use {
     /// All kinds, in order of their places.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Threads,
         Self::Processes,
         Self::Programs,
@@ -58,6 +60,7 @@ impl Use {
         Self::Randomness,
         Self::Interfaces,
         Self::MemoryAdvice,
+        Self::OwnSettings,
     ];
 
     /// Its name in reports and JSON.
@@ -78,6 +81,7 @@ impl Use {
             Self::Randomness => "randomness",
             Self::Interfaces => "interfaces",
             Self::MemoryAdvice => "memory_advice",
+            Self::OwnSettings => "own_settings",
         }
     }
 }

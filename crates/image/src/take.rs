@@ -278,7 +278,9 @@ impl Source<'_> {
         };
         let mut image = Image::new(self.init, self.given, before, self.watches);
         let about = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
-        let (arena, advised) = ((about.dev(), about.ino()), has_advised(header));
+        let arena = (about.dev(), about.ino());
+        let advised = has_done(header, Use::MemoryAdvice);
+        image.may_have_set = has_done(header, Use::OwnSettings);
         let stand = Stand { arena, advised, forked: false, deadline };
         // What has no path is known by its descriptors, before mappings of it are met.
         for process in processes {
@@ -446,9 +448,9 @@ impl Aside<'_> {
     }
 }
 
-/// Whether a process may have told the kernel something about its memory that only the list shows which counts pages.
-fn has_advised(header: &[u8]) -> bool {
-    word(header, offset_of!(Header, uses) + Use::MemoryAdvice as usize * size_of::<u64>()) != 0
+/// Whether a process has done this. Of memory advice: it may have told the kernel something about its memory that only the list shows which counts pages.
+fn has_done(header: &[u8], what: Use) -> bool {
+    word(header, offset_of!(Header, uses) + what as usize * size_of::<u64>()) != 0
 }
 
 fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {
@@ -500,6 +502,10 @@ struct Image<'a, 'b> {
     /// The locks before are other processes'.
     first_lock: usize,
     ids: Option<Ids>,
+    /// Whether processes may have told the kernel something by files of `/proc`,
+    may_have_set: bool,
+    /// and what it then has of each.
+    own_settings: Vec<restore::Settings>,
     /// Pages that stand-ins did without.
     spared: u64,
     /// What was done before for what processes share.
@@ -549,6 +555,8 @@ impl<'a, 'b> Image<'a, 'b> {
             renamed: Vec::new(),
             first_lock: 0,
             ids: None,
+            may_have_set: false,
+            own_settings: Vec::new(),
             spared: 0,
             ahead: objects::Ahead::default(),
             most_shared: 0,
@@ -713,6 +721,10 @@ impl<'a, 'b> Image<'a, 'b> {
         self.head.programs = self.programs.len() as u32;
         self.head.groups = self.groups.len() as u32;
         self.check_room()?;
+        if !self.own_settings.is_empty() {
+            let own = std::mem::take(&mut self.own_settings);
+            self.head.settings_at = self.bytes_name(bytes(&own)) + 1;
+        }
         let tables = [
             bytes(&self.known),
             bytes(&self.processes),

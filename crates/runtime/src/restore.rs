@@ -539,7 +539,7 @@ pub fn end(k: &Kernel) {
     }
     // SAFETY: the tables are mapped.
     unsafe {
-        settings::of_process(t.own());
+        settings::of_process(&t, t.own());
         thread::revive_all(k, |number, make| {
             numbers::make(number, make);
         });

@@ -177,9 +177,15 @@ impl Image<'_, '_> {
         }
         found.directory = self.name(&directory);
         found.root = if root == "/" { NO_NAME } else { self.name(&root) };
-        // It is inherited, and only rights that a server has not got lower it again.
         let adjusted = read(of(process, "oom_score_adj"))?;
-        if adjusted != read(of(first, "oom_score_adj"))? {
+        if self.may_have_set {
+            let score =
+                adjusted.trim_ascii().parse().map_err(|_| wrong(process, "oom_score_adj"))?;
+            let filter = read(of(process, "coredump_filter")).unwrap_or_default();
+            let filter = u32::from_str_radix(filter.trim_ascii(), 16).unwrap_or(0);
+            self.own_settings.push(restore::Settings { score, filter });
+        } else if adjusted != read(of(first, "oom_score_adj"))? {
+            // Runtimes of before do not say that a server has set it.
             return refused(process, "its own oom_score_adj");
         }
         (found.umask, found.limits) = (umask, limits);

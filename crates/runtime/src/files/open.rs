@@ -194,6 +194,9 @@ unsafe fn finish(
 fn kernels_own(k: &Kernel, fd: i32, path: *const c_char, flags: c_int) -> Result<usize> {
     // SAFETY: the kernel has read the path.
     let named = unsafe { bytes(path) }.starts_with(b"/proc/");
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        crate::uses::note(crate::uses::Use::OwnSettings);
+    }
     if !named && let Some(instead) = kernel_files::reopen(k, fd, flags) {
         let _ = sys::close(fd);
         return instead;

@@ -4,9 +4,12 @@
 //! them, too.
 
 use super::{Tables, must, part};
+use crate::fatal::{Line, line};
 use crate::process;
 use crate::sys::{self, args};
-use skein_arena::restore::{Credentials, NO_NAME, Process};
+use crate::uses::{self, Use};
+use core::ffi::CStr;
+use skein_arena::restore::{Credentials, NO_NAME, Process, Settings};
 
 /// `SECBIT_NO_SETUID_FIXUP`: another user does not mean other capabilities.
 const NO_FIXUP: usize = 1 << 2;
@@ -17,11 +20,33 @@ const MOST_GROUPS: usize = 256;
 const CAPABILITIES: [u32; 2] = [0x2008_0522, 0];
 
 /// Takes what the process has told the kernel, but for its limits and rights.
-pub(super) unsafe fn of_process(p: &Process) {
+pub(super) unsafe fn of_process(t: &Tables, p: &Process) {
     let name = args([libc::PR_SET_NAME as usize, p.title.as_ptr() as usize]);
     // SAFETY: the table's words.
     unsafe { sys::raw(libc::SYS_prctl, name) };
     settle_break(p);
+    let n = t.processes.iter().position(|one| one.pid == p.pid).unwrap_or(0);
+    if let Some(at) = t.head.settings_at.checked_sub(1) {
+        uses::note(Use::OwnSettings);
+        // SAFETY: the node has written one for each process.
+        let own = unsafe { (t.name(at) as *const Settings).add(n).read_unaligned() };
+        tell(c"/proc/self/oom_score_adj", line!("{}", own.score));
+        tell(c"/proc/self/coredump_filter", line!("{}", own.filter));
+    }
+}
+
+/// Writes to a file of the kernel's. It refuses what only a host's root may have said.
+fn tell(path: &CStr, text: Line) {
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+    let open = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize];
+    // SAFETY: a terminated string, and a live buffer.
+    unsafe {
+        if let Ok(fd) = sys::call(libc::SYS_openat, args(open)) {
+            let text = text.bytes();
+            sys::raw(libc::SYS_write, args([fd, text.as_ptr() as usize, text.len()]));
+            let _ = sys::close(fd as i32);
+        }
+    }
 }
 
 /// Takes the process's limits, when it has all its kernel threads: those of the original may have come later than what they limit now. That of a user's processes is lowered when it is that user's
