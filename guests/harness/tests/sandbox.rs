@@ -53,7 +53,11 @@ fn continue_all(images: &Images) {
 #[test]
 fn guests_continue_in_the_sandbox() {
     match std::env::var_os(PROGRAMS) {
-        Some(place) => continue_all(&programs(Path::new(&place))),
+        Some(place) => {
+            let images = programs(Path::new(&place));
+            continue_all(&images);
+            what_is_closed_is_refused(&images, Path::new(&place));
+        }
         None => continue_all(&Images::build().expect("they are built")),
     }
 }
@@ -125,6 +129,49 @@ fn a_file_of_the_host_that_has_changed_ends_the_restore_by_name() {
     assert!(error.contains("step 10, open a file that was open: errno 2"), "{error}");
 }
 
+const CLOSES: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    if (mkdir("/tmp/closed", 0700) != 0)
+        return 1;
+    if (argc > 1 ? chdir("/tmp/closed") : open("/tmp/closed/file", O_CREAT | O_RDWR, 0600) < 0)
+        return 1;
+    if (chmod("/tmp/closed", 0) != 0)
+        return 1;
+    for (int i = 0; i < 4; i++)
+        sleep(1);
+    return puts("closed") < 0;
+}
+"#;
+
+/// The program that is made of [`CLOSES`], in this directory.
+const CLOSER: &str = "closes";
+
+/// An ordinary user's server may not open again what lies behind a directory that it has closed: no image is better than one from which none can continue.
+fn what_is_closed_is_refused(images: &Images, place: &Path) {
+    let directory = tempfile::Builder::new().prefix("skein-closed").tempdir().unwrap();
+    let how = How { sandbox: Some(directory.path()), ..How::default() };
+    let (program, library) = (place.join(CLOSER), &images.library);
+    for (args, word) in [(vec![], "descriptor"), (vec!["its own".to_owned()], "directory")] {
+        let role = Role::Leader(Default::default(), ORDINARY);
+        let leader = runner::skein(&program, &args, library, role, how).unwrap();
+        assert_eq!(leader.stdout, b"closed\n", "{:?}", leader.account.end);
+        let log = &leader.account.log;
+        let at = log.len() as u64 - 1;
+        match restored::at(&program, &args, library, log, &[at], how, || Ok(())).unwrap() {
+            Came::Refused(why) => {
+                assert!(why.contains(word) && why.contains("it has closed"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 fn programs(place: &Path) -> Images {
     let library = place.join("libskein.so");
     Images { sources: place.join("sources"), guests: place.join("guests"), library }
@@ -155,6 +202,10 @@ fn guests_continue_in_the_sandbox_of_an_ordinary_user() {
         copy(source, path.join("sources").join(name));
         copy(&built.guests.join(guest), path.join("guests").join(guest));
     }
+    let source = path.join("closes.c");
+    fs::write(&source, CLOSES).unwrap();
+    let made = Command::new("cc").arg(&source).arg("-o").arg(path.join(CLOSER)).status();
+    assert!(made.unwrap().success());
     copy(&built.library, path.join("libskein.so"));
     copy(&std::env::current_exe().unwrap(), path.join("tests"));
     for made in ["", "sources", "guests"] {

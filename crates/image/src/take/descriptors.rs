@@ -7,10 +7,12 @@ use crate::maps::{MEMFD, unnoticed};
 use crate::proc;
 use crate::processes::Process;
 use crate::{MemoryError, Result};
+use nix::unistd::geteuid;
 use skein_arena::layout::{ARENA_FD, RESTORE_FD};
 use skein_arena::restore::{Description, Descriptor, ERRORS, Lock, OUTPUT, PLACEHOLDER, lock};
 use std::cmp::Ordering;
 use std::fs;
+use std::io::{Error, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
@@ -149,6 +151,13 @@ impl Image<'_, '_> {
         }
     }
 
+    /// Whether a file cannot be opened by its name any more: a directory of an ordinary user's server is closed to that.
+    pub(super) fn is_closed(&self, name: &str) -> bool {
+        let leads_to = |name: &str| fs::symlink_metadata(format!("/proc/{}/root{name}", self.init));
+        let is_denied = |error: Error| error.kind() == ErrorKind::PermissionDenied;
+        !geteuid().is_root() && leads_to(name).is_err_and(is_denied) && leads_to("/").is_ok()
+    }
+
     /// An open file that was not met before.
     fn description(
         &mut self,
@@ -159,6 +168,10 @@ impl Image<'_, '_> {
         let Found { process, fd, name, flags, .. } = found;
         let removed = Removed::of(name, file, *flags);
         let object = match removed {
+            None if self.is_closed(name) => {
+                let what = format!("descriptor {fd}, {name}, in a directory that it has closed");
+                return refused(process, what);
+            }
             None => 0,
             Some(_)
                 if file.is_dir() || file.file_type().is_socket() || file.file_type().is_fifo() =>

@@ -175,6 +175,13 @@ impl Image<'_, '_> {
         if directory.ends_with(" (deleted)") {
             return refused(process, format!("a removed working directory, {directory}"));
         }
+        // A name below it leads through it.
+        if self.is_closed(&format!("{directory}/.")) {
+            return refused(
+                process,
+                format!("a working directory that it has closed, {directory}"),
+            );
+        }
         found.directory = self.name(&directory);
         found.root = if root == "/" { NO_NAME } else { self.name(&root) };
         let adjusted = read(of(process, "oom_score_adj"))?;
