@@ -15,8 +15,8 @@ pub const TOPIC: Topic = Topic {
     figures: &[STOOD, PAGES, TOOK, NEW, ALL],
     measure,
     reading: "Fsync; of the only replica, or of a follower; pgbench's tables are made, then `skein checkpoint create` after an UPDATE of one row in a hundred, side by side; medians of three images behind the first two.\n\
-         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on. What its processes share\n\
-         (`shared_buffers`, 128 MiB when they are full) is read whole while it stands.",
+         What such an UPDATE writes, new rows and the log before them, is twice a hundredth of the tables and more. Where much was written to files, it is read while the server goes on. Of what its processes share\n\
+         (`shared_buffers`, 128 MiB) what was written since it was read beside the running server is read again while it stands ([decision 44](../../docs/decisions/0044-memory-is-read-before-a-server-stands.md)).",
 };
 
 const STOOD: Figure =
