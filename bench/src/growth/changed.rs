@@ -48,7 +48,7 @@ fn measure(recorder: &mut Recorder) -> Outcome {
     let Running::Skein(cluster) = (Way::Standby { durability: "fsync" }).start(&SERVER)? else {
         return Err(Failure("no cluster".to_owned()));
     };
-    let mut client = fill(&cluster, &SERVER, MIB)?;
+    let mut client = fill(cluster.service, &SERVER, MIB)?;
     for percent in PERCENT {
         let pages = (PAGES_OF_ALL * percent / 100.0).round();
         recorder.point(&curve("redis", "standby"), pages, || {

@@ -1,5 +1,6 @@
 //! Images of a redis: how long it stands, and what is written, by the data's size and what changed since the image before.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ struct Created {
     #[serde(default)]
     pages: u64,
     stood_us: u64,
+    /// `fork` or `standstill`.
+    how: String,
     took_us: u64,
 }
 
@@ -74,6 +77,8 @@ pub struct Taken {
     pub stood_ms: f64,
     /// Pages that were copied.
     pub pages: f64,
+    /// Whether the server forked.
+    pub forked: bool,
     pub took_ms: f64,
     pub new_mib: f64,
     /// Bytes that it would take alone.
@@ -118,14 +123,14 @@ fn first(size: u64) -> Outcome<Vec<(&'static str, f64)>> {
 /// A cluster whose redis has so much data.
 pub fn filled(server: &redis::Redis, replicas: u64, size: u64) -> Outcome<(Cluster, Client)> {
     let cluster = Cluster::of(server, free_address()?, replicas, "fsync")?;
-    let client = fill(&cluster, server, size)?;
+    let client = fill(cluster.service, server, size)?;
     Ok((cluster, client))
 }
 
 /// Gives redis so much data; answers the client that did.
-pub fn fill(cluster: &Cluster, server: &redis::Redis, size: u64) -> Outcome<Client> {
+pub fn fill(service: SocketAddr, server: &redis::Redis, size: u64) -> Outcome<Client> {
     let failed = |error| Failure::of("redis' client", error);
-    let connected = || Ok(Client::connect(cluster.service, ANSWER_MAX).ok());
+    let connected = || Ok(Client::connect(service, ANSWER_MAX).ok());
     let mut client = await_some("a connection", connected)?;
     let count = keys(size);
     let fill = ["DEBUG", "POPULATE", &count.to_string(), "filled", &VALUE_BYTES.to_string()];
@@ -143,7 +148,8 @@ pub fn fill(cluster: &Cluster, server: &redis::Redis, size: u64) -> Outcome<Clie
     Ok(client)
 }
 
-fn keys(size: u64) -> u64 {
+/// How many values so much data has.
+pub fn keys(size: u64) -> u64 {
     (size << 20) / 1_024
 }
 
@@ -183,6 +189,7 @@ pub fn taken(
         index: image.index,
         stood_ms: created.stood_us as f64 / 1e3,
         pages: created.pages as f64,
+        forked: created.how == "fork",
         took_ms: created.took_us as f64 / 1e3,
         new_mib: mib(image.bytes),
         whole: image.total_bytes,
@@ -213,6 +220,12 @@ fn listed(cluster: &Cluster, replica: u64) -> Outcome<Vec<Image>> {
 /// Whether a replica has the image of this entry.
 pub fn has_image(cluster: &Cluster, replica: u64, index: u64) -> Outcome<bool> {
     Ok(listed(cluster, replica)?.iter().any(|image| image.index == index))
+}
+
+/// The entry of a replica's newest image that counts.
+pub fn newest_image(cluster: &Cluster, replica: u64) -> Outcome<Option<u64>> {
+    let counts = listed(cluster, replica)?.into_iter().filter(|image| image.confirmed);
+    Ok(counts.map(|image| image.index).max())
 }
 
 /// Has a replica take an image, and waits until another one has got it.
@@ -289,7 +302,8 @@ pub fn series(
     Ok(medians(&all))
 }
 
-fn medians(all: &[Taken]) -> Vec<(&'static str, f64)> {
+/// Of figures of images.
+pub fn medians(all: &[Taken]) -> Vec<(&'static str, f64)> {
     let median = |of: fn(&Taken) -> f64| {
         Spread::of(all.iter().map(of).collect()).map_or(0.0, |spread| spread.median)
     };

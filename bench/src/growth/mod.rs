@@ -7,6 +7,7 @@ mod beside;
 mod changed;
 mod connections;
 mod files;
+mod forks;
 mod idle;
 mod images;
 mod log_length;
@@ -88,6 +89,7 @@ pub const TOPICS: &[&Topic] = &[
     &memory::TOPIC,
     &log_length::TOPIC,
     &images::TOPIC,
+    &forks::TOPIC,
     &changed::TOPIC,
     &files::TOPIC,
     &beside::TOPIC,

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
+use super::images::newest_image;
 use super::{Figure, Recorder, Topic, curve};
 use crate::load::LOAD_MAX;
 use crate::process;
 use crate::servers::Server;
+use crate::stats::Spread;
 use crate::target::{Cluster, await_some};
 use crate::wire::{Client, Exchange, free_address};
 use skein_testkit::{Failure, Outcome};
@@ -17,10 +19,11 @@ pub const TOPIC: Topic = Topic {
     name: "restarts",
     title: "All replicas are killed after many requests",
     x: "requests",
-    figures: &[BACK],
+    figures: &[BACK, BACK_MAX, BEHIND, BEHIND_MAX],
     measure,
-    reading: "Three replicas with fsync. All nodes are killed at once behind so many INCR (redis-benchmark, 20 clients, 64 at a time); time until a client reads the count, which is right.\n\
-         Of the requests an image has most; what came behind it is executed again.",
+    reading: "Three replicas with fsync. All nodes are killed at once behind so many INCR (redis-benchmark, 20 clients, 64 at a time; the last 50,000 of 50 clients, one at a time); time until a client\n\
+         reads the count, which is right. Then another 50,000, and the next kill: five, the median and the most. Of the requests an image has most; what came behind it is executed again: entries of the\n\
+         log behind the newest image that counts, of the replica that has most of them.",
 };
 
 const BACK: Figure = Figure {
@@ -29,20 +32,33 @@ const BACK: Figure = Figure {
     digits: 2,
     plotted: true,
 };
+const BACK_MAX: Figure = Figure { key: "back_max_s", label: "most", digits: 2, plotted: false };
+const BEHIND: Figure =
+    Figure { key: "behind", label: "entries behind the image", digits: 0, plotted: false };
+const BEHIND_MAX: Figure = Figure { key: "behind_max", label: "most", digits: 0, plotted: false };
 
 const REQUESTS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
-/// Requests that a client sends at a time.
-const PIPELINE: u64 = 64;
+const KILLS: usize = 5;
+/// Before each kill, as clients send them that wait for each answer.
+const ALONE: Load = Load { requests: 50_000, clients: 50, at_a_time: 1 };
+/// Those before are sent so many at a time, by so many clients.
+const AT_A_TIME: u64 = 64;
+const CLIENTS: u64 = 20;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// What redis-benchmark sends.
+#[derive(Clone, Copy)]
+struct Load {
+    requests: u64,
+    clients: u64,
+    at_a_time: u64,
+}
 
 fn measure(recorder: &mut Recorder) -> Outcome {
     let cluster = Cluster::start(Server::Redis, free_address()?, 3, "fsync")?;
     let mut count = 0;
     for requests in REQUESTS {
-        // Whole pipelines are sent.
-        let more = (requests - count.min(requests)).next_multiple_of(PIPELINE);
-        count += more;
-        let point = || one(&cluster, more, count);
+        let point = || one(&cluster, requests, &mut count);
         if !recorder.point(&curve("redis", "3 replicas, fsync"), requests as f64, point) {
             break;
         }
@@ -50,13 +66,53 @@ fn measure(recorder: &mut Recorder) -> Outcome {
     Ok(())
 }
 
-/// Counts on to `count`, and kills all nodes.
-fn one(cluster: &Cluster, more: u64, count: u64) -> Outcome<Vec<(&'static str, f64)>> {
-    let numbers = [u64::from(cluster.service.port()), PIPELINE, more].map(|n| n.to_string());
-    let [port, pipeline, more] = numbers.each_ref().map(String::as_str);
+/// Counts on to `requests`, and kills all nodes, again and again.
+fn one(cluster: &Cluster, requests: u64, count: &mut u64) -> Outcome<Vec<(&'static str, f64)>> {
+    // Whole pipelines are sent.
+    let more = requests.saturating_sub(*count + ALONE.requests).next_multiple_of(AT_A_TIME);
+    if more > 0 {
+        let load = Load { requests: more, clients: CLIENTS, at_a_time: AT_A_TIME };
+        increment(cluster, load, count)?;
+    }
+    let (mut back, mut behind) = (Vec::new(), Vec::new());
+    for _ in 0..KILLS {
+        increment(cluster, ALONE, count)?;
+        behind.push(behind_images(cluster)?);
+        back.push(killed(cluster, *count)?);
+    }
+    let both = [(back, BACK, BACK_MAX), (behind, BEHIND, BEHIND_MAX)];
+    let values = both.into_iter().filter_map(|(values, median, most)| {
+        let spread = Spread::of(values)?;
+        Some([(median.key, spread.median), (most.key, spread.max)])
+    });
+    Ok(values.flatten().collect())
+}
+
+fn increment(cluster: &Cluster, load: Load, count: &mut u64) -> Outcome {
+    let Load { requests, clients, at_a_time } = load;
+    let numbers = [u64::from(cluster.service.port()), clients, at_a_time, requests];
+    let numbers = numbers.map(|number| number.to_string());
+    let [port, clients, at_a_time, requests] = numbers.each_ref().map(String::as_str);
     let mut load = Command::new("redis-benchmark");
-    load.args(["-p", port, "-q", "-c", "20", "-P", pipeline, "-n", more, "incr", "count"]);
+    load.args(["-p", port, "-q", "-c", clients, "-P", at_a_time, "-n", requests, "incr", "count"]);
     process::output(&mut load, LOAD_MAX)?;
+    *count += requests.parse::<u64>().unwrap_or_default();
+    Ok(())
+}
+
+/// Entries that the replica that has most of them executes again.
+fn behind_images(cluster: &Cluster) -> Outcome<f64> {
+    let status = cluster.whole()?;
+    let mut most = 0;
+    for replica in status.replicas() {
+        let newest = newest_image(cluster, replica.id)?.unwrap_or(0);
+        most = most.max(replica.applied_index.saturating_sub(newest));
+    }
+    Ok(most as f64)
+}
+
+/// Kills all nodes; seconds until the count is read.
+fn killed(cluster: &Cluster, count: u64) -> Outcome<f64> {
     let digits = count.to_string();
     let count = Exchange::exact(
         "*2\r\n$3\r\nGET\r\n$5\r\ncount\r\n".to_owned(),
@@ -73,5 +129,5 @@ fn one(cluster: &Cluster, more: u64, count: u64) -> Outcome<Vec<(&'static str, f
             .and_then(|mut client| client.exchange(&count));
         Ok(answer.ok().map(drop))
     })?;
-    Ok(vec![(BACK.key, start.elapsed().as_secs_f64())])
+    Ok(start.elapsed().as_secs_f64())
 }
