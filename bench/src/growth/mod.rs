@@ -6,6 +6,7 @@
 mod beside;
 mod changed;
 mod connections;
+pub mod criu;
 mod files;
 mod forks;
 mod idle;
@@ -94,6 +95,7 @@ pub const TOPICS: &[&Topic] = &[
     &files::TOPIC,
     &beside::TOPIC,
     &restores::TOPIC,
+    &criu::TOPIC,
     &restarts::TOPIC,
     &standby::TOPIC,
     &threads::TOPIC,

@@ -9,7 +9,7 @@ use super::papers::{Checkpoint, Paper, Papers, Standby, Told, ratio_of};
 use super::peers::wrapped;
 use super::text::{number, table};
 use crate::about;
-use crate::growth::{self, Growth};
+use crate::growth::{self, Growth, criu};
 use skein_testkit::Outcome;
 
 const PATH: &str = "bench/reports/checkpoints.md";
@@ -51,7 +51,7 @@ const INTRODUCTION: &str = "Theirs by their own account, but for CRIU; each on o
     [how it grows](growth.md), which says how each is measured.";
 
 const CHECKPOINTS: &str = "Ours: of a follower's image and a lone replica's what changed since the one before is read, most of it before the server \
-    stands, and clients wait for a lone replica's only; restored is a killed node, from `kill -9` until it is in step (`cargo xtask bench growth images restores`). \
+    stands, and clients wait for a lone replica's only; restored is a killed node, from `kill -9` until it is in step (`cargo xtask bench growth images forks restores`). \
     A standby's leader under load: the median, and the most, one image a second; its passive replica answers a single client so long after a kill \
     (`cargo xtask bench growth standby`). A dash: nothing of it was measured, or is told. RRC's restore: \
     its whole recovery, after 90 ms of detection.";
@@ -100,6 +100,14 @@ fn checkpoints(growth: &Growth, papers: &[Paper]) -> String {
         let of = format!("a lone redis with 256 MiB, {percent} % changed");
         ours(of, shown(image("stood_ms"), 1), shown(image("took_ms"), 0), shown(None, 0));
     }
+    for (topic, curve, of) in [
+        ("images", "redis, 1 replica, its first image", "its first image"),
+        ("forks", "redis, 1 replica, written meanwhile", "written meanwhile: it forks"),
+    ] {
+        let image = |key| figure(growth, topic, curve, 256.0, key);
+        let of = format!("a lone redis with 256 MiB, {of}");
+        ours(of, shown(image("stood_ms"), 1), shown(image("took_ms"), 0), shown(None, 0));
+    }
     for server in ["redis", "memcached", "lighttpd"] {
         let curve = format!("{server}, standby, memory");
         let of = |curve: &str, x, keys: [&str; 2], digits| {
@@ -113,6 +121,19 @@ fn checkpoints(growth: &Growth, papers: &[Paper]) -> String {
         let restored = of(&killed, ALONE, ["recovered_ms", "recovered_max_ms"], 0);
         ours(format!("a standby's {server} under load"), stood, shown(None, 0), restored);
     }
+    // What was measured by hand has a place where nothing else was.
+    let mut by_criu = Vec::new();
+    for mib in [16.0, 256.0] {
+        let of = |key| figure(growth, criu::TOPIC.name, criu::CRIU, mib, key);
+        if let (Some(stands), Some(back)) = (of("stood_ms"), of("back_ms")) {
+            let what = format!("redis with {mib} MiB: all of it");
+            let [stands, back] = [stands, back].map(|ms| number(ms, 0));
+            let place = "[growth](growth.md)".to_owned();
+            by_criu.push(vec!["CRIU".to_owned(), what, stands.clone(), stands, back, place]);
+        }
+    }
+    let papers = papers.iter().filter(|paper| by_criu.is_empty() || paper.name != "CRIU");
+    rows.extend(by_criu.iter().cloned());
     for paper in papers {
         for Checkpoint { place, what, pause_ms, stored_ms, restore_ms } in &paper.checkpoints {
             let stored = stored_ms.as_ref().map_or("-".to_owned(), told);
@@ -241,5 +262,23 @@ mod tests {
         assert_eq!(rrc[2..7], ["Figure 3, Tables 3 to 5", "0.68", "0.76", "0.50", "-"]);
         assert_eq!(rrc[7..12], ["1.77", "2.00", "1.41", "0.20", "-"]);
         assert_eq!(rrc[12..15], ["1.49", "2.50", "-"]);
+    }
+
+    #[test]
+    fn what_was_measured_stands_instead_of_what_was_by_hand() {
+        let papers = Papers::read().expect("the repository's own");
+        let mut growth = Growth::default();
+        let by_hand = row(&checkpoints(&growth, &papers.0), "| CRIU        | redis with 256 MiB");
+        assert_eq!(by_hand[3..7], ["466", "466", "281", "measured here"]);
+        let values = [("stood_ms", 400.0), ("took_ms", 400.0), ("back_ms", 300.0)];
+        growth.points.push(point("criu", criu::CRIU, 256.0, &values));
+        let values = [("stood_ms", 2.9), ("took_ms", 70.0)];
+        growth.points.push(point("forks", "redis, 1 replica, written meanwhile", 256.0, &values));
+        let text = checkpoints(&growth, &papers.0);
+        let measured = row(&text, "| CRIU        | redis with 256 MiB");
+        assert_eq!(measured[3..7], ["400", "400", "300", "[growth](growth.md)"]);
+        assert!(!text.contains("redis with 512 MiB: all"), "it is of the same table: {text}");
+        let forks = row(&text, "| Skein       | a lone redis with 256 MiB, written meanwhile");
+        assert_eq!(forks[3..5], ["2.9", "70"]);
     }
 }
