@@ -40,6 +40,9 @@ pub struct Options {
     /// Measure nothing: write the documents and the README's figures from the results
     #[arg(long)]
     report: bool,
+    /// Measure nothing: fail if the results miss a goal that is not noted as missed, with its reason, in bench/src/report/judged.rs
+    #[arg(long, conflicts_with = "report")]
+    check: bool,
 }
 
 /// Measurements apart from the servers' own tables: a module each, with results of its own.
@@ -69,6 +72,7 @@ pub fn run(options: &Options) -> Outcome {
         Some(Part::Life(options)) => life::run(options),
         Some(Part::Profile(options)) => profile::run(options),
         None if options.report => report::write(),
+        None if options.check => report::check(),
         None => measure::run(&options.servers),
     }
 }

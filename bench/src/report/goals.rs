@@ -1,7 +1,8 @@
 //! The goals on two cores for everything, the results, and the distance between them.
 
+use super::judged::{Row, shown};
 use super::servers::{added, has, label, per_second, ratio};
-use super::text::{table, wide};
+use super::text::wide;
 use crate::results::{Results, Sample};
 use crate::servers::Server;
 use crate::stats::Spread;
@@ -27,14 +28,25 @@ pub fn with_goals(results: &Results) -> Vec<Server> {
 
 /// The table.
 pub fn goals(results: &Results) -> String {
-    let mut rows = vec![["Figure", "goal", "found", ""].map(str::to_owned).to_vec()];
+    let rows = rows(results);
+    shown(&rows) + &bare(results)
+}
+
+/// All goals.
+pub fn rows(results: &Results) -> Vec<Row> {
+    let mut rows = Vec::new();
     let mut row =
-        |what: String, at_least: bool, goal: f64, digits: usize, found: Option<Spread>| {
-            let sign = if at_least { ">=" } else { "<=" };
-            let said = found.map_or("not measured".to_owned(), |found| {
-                verdict(at_least, goal, found.median, digits)
+        |name: String, at_least: bool, goal: f64, digits: usize, found: Option<Spread>| {
+            rows.push(Row {
+                name,
+                at: String::new(),
+                at_least,
+                goal,
+                goal_shown: goal.to_string(),
+                found: found.map(|found| found.median),
+                found_shown: wide(found, digits),
+                digits,
             });
-            rows.push(vec![what, format!("{sign} {goal}"), wide(found, digits), said]);
         };
     for (target, goal) in THROUGHPUT {
         for server in &with_goals(results) {
@@ -69,7 +81,7 @@ pub fn goals(results: &Results) -> String {
     }
     let outage = Spread::of(results.outages_ms.clone());
     row("Outage after kill -9 of the leader, ms".to_owned(), false, OUTAGE_MS, 0, outage);
-    table(&rows) + &bare(results)
+    rows
 }
 
 /// The result of bare replication; nothing where it was not measured.
@@ -100,29 +112,4 @@ fn bare(results: &Results) -> String {
         "\nBeside the rows with fsync, what a simple store reaches that replicates and does nothing else (\"bare replication\"), of native:\n{}.\n",
         found.join(";\n")
     )
-}
-
-/// What is said of a figure beside its goal.
-pub fn verdict(at_least: bool, goal: f64, found: f64, digits: usize) -> String {
-    let short = if at_least { goal - found } else { found - goal };
-    if short <= 0.0 {
-        return "reached".to_owned();
-    }
-    // One digit more where the difference would vanish.
-    let digits = if short < 0.5 * 0.1_f64.powi(digits as i32) { digits + 1 } else { digits };
-    format!("missed by {short:.digits$} ({:.0} %)", short / goal * 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missed_goal_says_by_how_much() {
-        assert_eq!(verdict(true, 0.8, 0.8, 2), "reached");
-        assert_eq!(verdict(true, 0.8, 0.6, 2), "missed by 0.20 (25 %)");
-        assert_eq!(verdict(false, 200.0, 250.0, 0), "missed by 50 (25 %)");
-        assert_eq!(verdict(false, 200.0, 20.0, 0), "reached");
-        assert_eq!(verdict(true, 0.8, 0.797, 2), "missed by 0.003 (0 %)");
-    }
 }

@@ -7,6 +7,7 @@ mod checkpoints;
 mod failover;
 mod goals;
 mod growth;
+mod judged;
 mod lasting;
 mod life;
 mod page;
@@ -18,6 +19,8 @@ mod readme;
 mod room;
 pub mod servers;
 pub mod text;
+
+pub use judged::check;
 
 use super::about;
 use super::results::{self, Results};
