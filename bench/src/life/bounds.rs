@@ -56,6 +56,8 @@ mod tests {
             at_s: f64::from(10 * at),
             took_s: 1.0,
             silent_ms: 1.0,
+            quiet_ms: None,
+            answers: None,
         };
         let sample = |at: u32| {
             let at_s = f64::from(at);

@@ -77,6 +77,11 @@ impl<'c> Clients<'c> {
         self.answered.load(Ordering::Relaxed)
     }
 
+    /// Answers to all clients so far, those to the one that counts among them.
+    pub fn answers(&self) -> u64 {
+        self.answered() + self.acknowledged()
+    }
+
     /// The highest count that was acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)

@@ -21,6 +21,12 @@ use skein_testkit::{Failure, Outcome, memory};
 /// The leader's node killed, and a follower's image: what papers show, too.
 pub const LEADER_KILLED: &str = "the leader's node killed";
 pub const IMAGE_TAKEN: &str = "an image of a follower";
+
+/// Whether answers around such an event are kept: something is lost, or papers show the same.
+pub fn is_kept(what: &str) -> bool {
+    what == IMAGE_TAKEN || ["killed", "lost"].iter().any(|word| what.contains(word))
+}
+
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A kind of events.
@@ -92,6 +98,8 @@ pub fn one(kind: &Kind, clients: &Clients<'_>, begun: Instant) -> Outcome<Event>
         at_s: (start - begun).as_secs_f64(),
         took_s: took.as_secs_f64(),
         silent_ms: silent.as_secs_f64() * 1e3,
+        quiet_ms: None,
+        answers: None,
     })
 }
 

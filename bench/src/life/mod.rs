@@ -5,6 +5,7 @@
 //! log, bounded images and bounded memory are to be seen, and asserted ([`bounds`]). At the end all replicas are compared, digests and pages. Whatever goes wrong ends the run with
 //! an error, after the results were written.
 
+mod answers;
 mod bounds;
 mod clients;
 mod cluster;
@@ -22,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use super::about::{self, About};
 use super::process::{self, interrupts};
 use super::servers::Server;
+use answers::Answers;
+pub use answers::{Around, HALF_S};
 use clients::Clients;
 use cluster::Cluster;
 pub use events::{IMAGE_TAKEN, LEADER_KILLED};
@@ -90,6 +93,12 @@ pub struct Event {
     pub took_s: f64,
     /// The longest time meanwhile without an answer to the client that counts [ms].
     pub silent_ms: f64,
+    /// The longest time without an answer to any client until the next event, to 2 ms [ms]. Results of before lack it,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_ms: Option<f64>,
+    /// and answers around losses and images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Around>,
 }
 
 /// An interval.
@@ -188,13 +197,17 @@ fn under_load(
     let times = Times { begun, end: begun + Duration::from_secs(60 * options.minutes), every };
     let kinds = events::KINDS.iter().filter(|kind| !life.in_memory() || !kind.needs_disk);
     let kinds: Vec<_> = kinds.collect();
-    let (events, samples) = thread::scope(|scope| {
+    let (events, samples, answers) = thread::scope(|scope| {
         clients.start(scope);
         let samples = scope.spawn(|| samples(cluster, &clients, &times));
+        let answers = scope.spawn(|| Answers::look(&clients, begun));
         let events = events_until(&times, &kinds, &clients, interrupt, &mut life.events);
         clients.end();
-        (events, samples.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let samples = samples.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let answers = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (events, samples, answers)
     });
+    answers.tell(&mut life.events);
     life.acknowledged = clients.acknowledged();
     life.samples = samples;
     events?;
