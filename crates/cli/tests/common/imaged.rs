@@ -93,10 +93,14 @@ impl Real {
 
     /// The entry of the image from which a replica's server was restored last.
     pub fn restored(&self, id: u64) -> Option<Value> {
+        self.events(id, "restoring").last().map(|line| line["index"].clone())
+    }
+
+    /// The lines of a node's log about events of this name.
+    pub fn events(&self, id: u64, name: &str) -> Vec<Value> {
         let log = self.cluster.place.path(&format!("data/node-{id}/node.log"));
         let log = fs::read_to_string(log).unwrap();
-        let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let restored = events.rfind(|line| line["event"] == "restoring");
-        restored.map(|line| line["index"].clone())
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["event"] == name).collect()
     }
 }
