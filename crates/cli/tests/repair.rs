@@ -15,7 +15,8 @@ use common::own::{self, Lines};
 use common::planted::{Planted, found, found_in_arena, mapped, variable, verify};
 use common::real::{ANSWER, Real};
 use common::resp::{Redis, Reply};
-use common::{Place, web};
+use common::story::{PATIENCE_OF_A_CLIENT, under_load};
+use common::{Place, wait_for, web};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Whence, lseek};
 use serde_json::Value;
@@ -264,31 +265,41 @@ fn a_worker_of_nginx_is_repaired() {
 }
 
 #[test]
-fn the_arena_is_repaired() {
+fn the_arena_is_repaired_while_clients_go_on() {
     let cluster = Cluster::start(&[]);
     let status = cluster.wait_ready();
-    assert_eq!(cluster.count(), 1);
-    assert_eq!(verify(&cluster, &[]).1, Some(0));
-    let id = roles(&status)[0];
-    // A thread's name, and whatever else has it.
-    let (arena, places) = found_in_arena(pid(&status, id, "node_pid"), b"echo_threads\0");
-    assert!(!places.is_empty(), "the thread has a name");
-    for at in &places {
-        arena.write_all_at(b"E", *at).unwrap();
+    for id in roles(&status) {
+        let mut lines = Lines::connect(cluster.port, ANSWER).unwrap();
+        let mut next = move || {
+            let answer = lines.ask("x").unwrap();
+            answer.split(' ').next().unwrap().parse().unwrap()
+        };
+        // Its thread is there.
+        next();
+        assert_eq!(verify(&cluster, &[]).1, Some(0));
+        // A thread's name, and whatever else has it.
+        let (arena, places) = found_in_arena(pid(&status, id, "node_pid"), b"echo_threads\0");
+        assert!(!places.is_empty(), "the thread has a name");
+        for at in &places {
+            arena.write_all_at(b"E", *at).unwrap();
+        }
+        let (report, done) = counted(next, || repair(&cluster, id));
+        let all = report["differences"].as_array().unwrap();
+        let named = |told: &&Value| {
+            let symbol = told["symbol"].as_str();
+            told["pid"].is_null() && symbol.is_some_and(|name| name.contains("Thread"))
+        };
+        assert!(all.iter().any(|told| named(&told)), "{report:#}");
+        assert_eq!(done["rebuilt"], Value::Null, "{done}");
+        for at in &places {
+            let mut byte = [0];
+            arena.read_exact_at(&mut byte, *at).unwrap();
+            assert_eq!(byte, *b"e", "at {at:#x}");
+        }
+        let now = cluster.wait_status(0);
+        assert_eq!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "the same server");
+        assert_eq!(Cluster::leader(&now).0, Cluster::leader(&status).0);
     }
-    let (report, done) = repair(&cluster, id);
-    let all = report["differences"].as_array().unwrap();
-    let named = |told: &&Value| {
-        told["pid"].is_null() && told["symbol"].as_str().is_some_and(|name| name.contains("Thread"))
-    };
-    assert!(all.iter().any(|told| named(&told)), "{report:#}");
-    assert_eq!(done["rebuilt"], Value::Null, "{done}");
-    for at in &places {
-        let mut byte = [0];
-        arena.read_exact_at(&mut byte, *at).unwrap();
-        assert_eq!(byte, *b"e", "at {at:#x}");
-    }
-    assert_eq!(cluster.count(), 2);
 }
 
 #[test]
@@ -308,35 +319,62 @@ fn a_file_is_repaired_by_pieces_and_its_attributes_by_a_new_server() {
     }
     real.wait_agreed();
     let status = real.cluster.wait_status(0);
-    let id = roles(&status)[0];
-    let root = format!("/proc/{}/root{dir}/appendonlydir", pid(&status, id, "server_pid"));
-    let file = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.path());
-    let file = file.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
-    let contents = fs::read(&file).unwrap();
-    assert!(contents.len() > 150_000, "{} bytes", contents.len());
+    // What it appends its data to: the largest one in a replica's directory of it.
+    let appended = |id| {
+        let server = pid(&real.cluster.wait_status(0), id, "server_pid");
+        let root = format!("/proc/{server}/root{dir}/appendonlydir");
+        let file = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.path());
+        file.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+    };
 
     // One byte in the middle.
-    let opened = fs::File::options().read(true).write(true).open(&file).unwrap();
-    opened.write_all_at(b"!", 100_000).unwrap();
-    let (report, done) = served(port, || repair(&real.cluster, id));
-    let told = &report["differences"][0];
-    assert_eq!(told["kind"], "file", "{report:#}");
-    assert!(told["mapping"].as_str().unwrap().starts_with(&dir), "{report:#}");
-    assert_eq!((&done["pieces"], &done["rebuilt"]), (&1.into(), &Value::Null), "{done}");
-    assert_eq!(fs::read(&file).unwrap()[..contents.len()], contents);
+    for id in roles(&status) {
+        let file = appended(id);
+        let contents = fs::read(&file).unwrap();
+        assert!(contents.len() > 150_000, "{} bytes", contents.len());
+        let opened = fs::File::options().read(true).write(true).open(&file).unwrap();
+        opened.write_all_at(b"!", 100_000).unwrap();
+        let (report, done) = served(port, || repair(&real.cluster, id));
+        let told = &report["differences"][0];
+        assert_eq!(told["kind"], "file", "{report:#}");
+        assert!(told["mapping"].as_str().unwrap().starts_with(&dir), "{report:#}");
+        assert_eq!((&done["pieces"], &done["rebuilt"]), (&1.into(), &Value::Null), "{done}");
+        assert_eq!(fs::read(&file).unwrap()[..contents.len()], contents);
+        let now = real.cluster.wait_status(0);
+        assert_eq!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "the same server");
+        assert_eq!(Cluster::leader(&now).0, Cluster::leader(&status).0);
+    }
 
     // Its mode: that is no content. The new server continues from an image that is older than the last time when all were found equal.
+    let id = roles(&status)[0];
     let index = real.image_that_counts(id, || {
         client.set("key", "value").unwrap();
     });
     let (report, code) = verify(&real.cluster, &[]);
     assert_eq!((code, &report["verdict"]), (Some(0), &"agree".into()), "{report:#}");
-    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(appended(id), Permissions::from_mode(0o600)).unwrap();
     let (_, done) = served(port, || repair(&real.cluster, id));
     assert!(done["rebuilt"].is_string(), "{done}");
     let now = real.cluster.wait_status(0);
     assert_ne!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "another server");
     assert_eq!(real.restored(id), Some(index), "{}", real.cluster.evidence());
+    real.wait_files_agreed();
+
+    // The leader's, too: it hands over, and clients connect again.
+    let (leader, _) = Cluster::leader(&now);
+    fs::set_permissions(appended(leader), Permissions::from_mode(0o600)).unwrap();
+    let connect = || Redis::connect(port, PATIENCE_OF_A_CLIENT);
+    let set = |client: &mut Redis, word: &str| client.set(word, "value");
+    let books = under_load(&real, 2, 50, connect, set, || {
+        let (_, done) = repair(&real.cluster, leader);
+        assert!(done["rebuilt"].is_string(), "{done}");
+    });
+    let after = real.cluster.wait_status(0);
+    assert_ne!(pid(&after, leader, "server_pid"), pid(&now, leader, "server_pid"), "another one");
+    let mut client = wait_for("a connection", || Redis::connect(port, ANSWER).ok());
+    for word in books.kept {
+        assert_eq!(client.get(&word).unwrap().unwrap(), b"value", "{word}");
+    }
     real.wait_files_agreed();
 }
 
