@@ -252,4 +252,35 @@ mod tests {
         let error = pack(&path("a/var/x/file"), &path("data/f")).unwrap_err().to_string();
         assert!(error.contains("ot a directory"), "{error}");
     }
+
+    #[test]
+    fn files_that_memory_does_not_hold_are_for_a_layer_on_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let config = |layer: &str| -> NodeConfig {
+            let server = serde_json::json!({ "program": "redis-server", "layer": layer });
+            let peers = serde_json::json!([{ "id": 1, "address": "/tmp/x" }]);
+            let config = serde_json::json!({
+                "name": "x", "id": 1, "peers": peers, "data_dir": root.path(), "server": server
+            });
+            serde_json::from_value(config).unwrap()
+        };
+        // It has holes only.
+        let packed = File::create(path(root.path())).unwrap();
+        let taken = |layer: &str| Import::for_server(&config(layer));
+        for (bytes, memory_holds) in [(LAYER_BYTES, true), (LAYER_BYTES + 1, false)] {
+            packed.set_len(bytes).unwrap();
+            match taken("memory") {
+                Ok(import) => assert!(memory_holds && import.is_some(), "{bytes} bytes"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!memory_holds, "{bytes} bytes: {error}");
+                    let name = path(root.path()).display().to_string();
+                    for part in [&name, "more than the 4 GiB", "in memory", "'--layer disk'"] {
+                        assert!(error.contains(part), "{error}");
+                    }
+                }
+            }
+            assert!(taken("disk").unwrap().is_some(), "{bytes} bytes");
+        }
+    }
 }
