@@ -1,7 +1,7 @@
 //! A process that works with a directory of images is killed at each of its steps there: before and after each file that is opened, written, synced, named or removed. What is left
 //! is tidied up by the next start, has every image that counted, and goes on.
 //!
-//! `SKEIN_STEPS=all` kills at all steps instead of each [`STRIDE`]th.
+//! `SKEIN_STEPS=all` kills at all steps instead of each [`STRIDE`]th, which begin with another one in each run: `SKEIN_TEST_SEED` repeats a run that failed.
 
 use super::*;
 use nix::sys::signal::Signal;
@@ -87,8 +87,16 @@ fn receive(to: &Store, path: &Path, file: ImageFile) {
     }
 }
 
+/// Decides at which steps a run kills: each run has another one.
+fn seed_of_run() -> u64 {
+    let seed = std::env::var("SKEIN_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_secs());
+    println!("SKEIN_TEST_SEED={seed}");
+    seed
+}
+
 /// Kills the process of a task at its steps, each time in a directory that `prepare` has made; `check` gets what is left.
-/// `stride`: at each step whose number it divides.
+/// `stride`: at one of the first so many steps, and so many further on again and again.
 fn killed_at_each_step(
     task: &str,
     stride: u64,
@@ -115,17 +123,18 @@ fn killed_at_each_step(
     assert!(status.success(), "{status}");
     check(dir.path(), 0);
     let all = MANY - left;
-    assert!(all > 100, "{all} steps");
+    assert!(all > stride.max(100), "{all} steps");
     let stride = if std::env::var_os("SKEIN_STEPS").is_some() { 1 } else { stride };
+    let first = 1 + seed_of_run() % stride;
     let mut deaths = 0;
-    for n in (1..=all).step_by(stride as usize) {
+    for n in (first..=all).step_by(stride as usize) {
         let (dir, status, _) = killed_at(n);
         assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "step {n}: {status}");
         check(dir.path(), n);
         deaths += 1;
     }
     println!(
-        "{task}: killed {deaths} times, at steps 1 to {all}: all that counted was there, and nothing else"
+        "{task}: killed {deaths} times, at steps {first} to {all}: all that counted was there, and nothing else"
     );
 }
 
