@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 /// Entries of timers that are counted: four to six seconds' worth, or more on a busy machine.
 const ENTRIES: u64 = 40;
@@ -55,14 +56,16 @@ fn an_idle_server_costs_few_syncs_and_answers_at_once() {
         // One for some twenty entries; a sixth of them on a machine that is far too busy, and those of the start.
         assert!(writes <= entries / 6 + 6, "replica {id}: {writes} writes for {entries} entries");
     }
-    // Heartbeats are slow soon. A machine that is far too busy may take several looks: entries come later, too.
-    let mut before = after;
+    // Heartbeats are slow soon, and so are syncs. A machine that is far too busy may take several looks: entries come later, too.
+    let mut before = (after, Instant::now());
     wait_for_or(
         "a slow rhythm",
         || cluster.evidence(),
         || {
+            let asked = Instant::now();
             let (status, _) = cluster.status();
-            let both = |id| [&before, &status].map(|all| Cluster::replica(all, id));
+            let (then, since) = &before;
+            let both = |id| [then, &status].map(|all| Cluster::replica(all, id));
             let passed = |id| {
                 let [then, now] = both(id).map(entries);
                 now >= then + ENTRIES
@@ -76,8 +79,15 @@ fn an_idle_server_costs_few_syncs_and_answers_at_once() {
                 let passed = entries(now) - entries(then);
                 (sent(now) - sent(then)) * ENTRIES <= SENT_BYTES * passed
             };
-            let slow = (1..=3).filter(|id| *id != lead).all(says_little);
-            before = status;
+            // One a second, and one more where the time ends.
+            let most = since.elapsed().as_secs() + 1;
+            let syncs_seldom = |id| {
+                let [then, now] = both(id).map(writes);
+                now - then <= most
+            };
+            let slow = (1..=3).all(syncs_seldom);
+            let slow = slow && (1..=3).filter(|id| *id != lead).all(says_little);
+            before = (status, asked);
             slow.then_some(())
         },
     );
