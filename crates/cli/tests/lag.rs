@@ -13,6 +13,7 @@ use common::story::{PATIENCE_OF_A_CLIENT, under_load};
 use common::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 /// One that keeps it busy for as long as it is told.
 const LONG_WORK: &str = "local n = 0 for i = 1, ARGV[1] do n = n + i end return 1";
@@ -53,7 +54,7 @@ fn followers(real: &Real) -> Vec<Pid> {
     let (status, _) = real.cluster.status();
     let (leader, _) = Cluster::leader(&status);
     let rows = status["replicas"].as_array().unwrap();
-    let of = |row: &serde_json::Value| row["server_pid"].as_i64().unwrap() as i32;
+    let of = |row: &Value| row["server_pid"].as_i64().unwrap() as i32;
     // A replica that is being rebuilt has no process.
     let pids = rows.iter().filter(|row| row["id"] != leader).map(of).filter(|pid| *pid != 0);
     pids.map(Pid::from_raw).collect()
@@ -178,13 +179,6 @@ fn followers_at_half_speed_are_kept_within_the_bound() {
     real.end();
 }
 
-/// The entry of the newest image that replica 1 has taken.
-fn newest_image(real: &Real) -> Option<u64> {
-    let log = std::fs::read_to_string(real.cluster.place.path("data/node-1/node.log")).ok()?;
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines.filter(|line| line["event"] == "image_taken").last()?["index"].as_u64()
-}
-
 /// A server that always has a long request to execute is waited for longer and longer, so that its log does not grow for ever.
 #[test]
 fn a_server_whose_requests_all_take_long_has_images() {
@@ -211,7 +205,8 @@ fn a_server_whose_requests_all_take_long_has_images() {
                 }
             });
         }
-        let taken = || newest_image(&real).is_some_and(|index| index > begins + 6).then_some(());
+        let is_later = |event: &Value| event["index"].as_u64().unwrap() > begins + 6;
+        let taken = || real.events(1, "image_taken").iter().any(is_later).then_some(());
         wait_for_or("an image", || real.cluster.evidence(), taken);
         drop(end);
     });
