@@ -332,6 +332,11 @@ impl Node {
         }
     }
 
+    /// Whether it waits for an answer about files of its host.
+    pub fn is_asking(&self) -> bool {
+        self.link.asks().is_some()
+    }
+
     /// Its output frames so far.
     #[must_use]
     pub fn frames(&self) -> Vec<Vec<u8>> {
