@@ -5,6 +5,7 @@
  */
 #include "guest.h"
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 enum { STEPS = 6 };
 
@@ -17,6 +18,24 @@ static void look(const char *when, int fd)
 {
     off_t at = lseek(fd, 0, SEEK_CUR);
     note("%s: %d has flags %o, position %ld", when, fd, fcntl(fd, F_GETFL), at == 0 ? 0 : (long)(at > 0 ? 1 : -errno));
+}
+
+/* Opened as a shell does it for `>`: what is printed stays, and no file is numbered for it. */
+static void cut(int step)
+{
+    static const char text[] = "cut\n";
+    char name[16];
+    struct stat about;
+    /* Where it is a file it would be cut short. */
+    if (fstat(2, &about) != 0 || !S_ISFIFO(about.st_mode))
+        return;
+    int again = open("/dev/stderr", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(again >= 0 && write(again, text, 4) == 4 && close(again) == 0);
+    CHECK(truncate("/dev/stderr", 0) == -1 && errno == EINVAL && ftruncate(2, 0) == -1 && errno == EINVAL);
+    snprintf(name, sizeof name, "new%d", step);
+    int fd = open(name, O_WRONLY | O_CREAT, 0600);
+    CHECK(fd >= 0 && fstat(fd, &about) == 0 && close(fd) == 0);
+    note("file %ld", (long)about.st_ino);
 }
 
 int main(void)
@@ -44,9 +63,14 @@ int main(void)
         CHECK(again >= 0);
         look("opened again", again);
         CHECK(close(again) == 0);
+        cut(step);
         CHECK(lseek(file, 0, SEEK_CUR) == 4 && fcntl(file, F_GETFL) >= 0 && (fcntl(file, F_GETFL) & O_ACCMODE) == O_RDWR);
         sleep_ms(5);
     }
+    /* Nothing had this number when it was asked for. */
+    CHECK(lseek(40, 0, SEEK_CUR) == -1 && errno == EBADF && dup2(1, 40) == 40);
+    CHECK(has_position(40) == has_position(1));
+    look("a number that was asked for before", 40);
     /* Its number was one of errors. */
     int number = dup(2);
     look("one that is closed", number);

@@ -22,7 +22,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { stdout: sys::memfd(c"stdout")?, stderr: sys::memfd(c"stderr")? })
+        Ok(Self { stdout: sys::printed(c"stdout")?, stderr: sys::printed(c"stderr")? })
     }
 
     pub(crate) fn texts(mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {

@@ -23,6 +23,14 @@ pub fn memfd(name: &CStr) -> io::Result<File> {
         .map(File::from)
 }
 
+/// The same that is written to at its end, as a node's for what its server prints.
+pub fn printed(name: &CStr) -> io::Result<File> {
+    let file = memfd(name)?;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) })?;
+    Ok(file)
+}
+
 /// A pipe, closed at exec: reading end, writing end.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];

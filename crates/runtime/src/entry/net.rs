@@ -8,7 +8,7 @@
 //! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
 //! The filter also holds for all programs that the server executes, so it can rely only on text at the same place in every program: this library (linked to its
-//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else. Two calls of libc's that come as early are
+//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else. Three calls of libc's that come as early are
 //! known by their arguments, and one of them by its place within a page.
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).

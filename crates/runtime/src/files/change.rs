@@ -6,7 +6,7 @@ use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::stuck::{self, Change};
 use crate::files::writes::Place;
-use crate::files::{bytes, inputs, kernel_files, kernels, now};
+use crate::files::{bytes, console, inputs, kernel_files, kernels, now};
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -279,6 +279,9 @@ pub unsafe fn truncate(k: &Kernel, path: *const c_char, len: i64) -> Result<usiz
     unsafe {
         if kernel_files::hidden(bytes(path)) {
             return Err(Errno(libc::ENOENT));
+        }
+        if console::is_at(k, libc::AT_FDCWD, path) {
+            return Err(Errno(libc::EINVAL));
         }
         inputs::before_truncation(k, path);
         stuck::check(Change::Contents, libc::AT_FDCWD, path)?;

@@ -4,8 +4,9 @@
 use crate::files::local;
 use crate::files::stat::{self, Class};
 use crate::kernel::{Kernel, kernel};
+use crate::sys;
 use crate::turn;
-use libc::c_int;
+use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
@@ -24,11 +25,28 @@ pub fn has_no_position(k: &Kernel, fd: c_int) -> bool {
     if slot.is_some_and(|slot| slot.seekable.get()) {
         return false;
     }
-    let is_one = of(k, fd).is_some();
+    let Ok(st) = stat::real_of(fd) else { return false };
+    let is_one = stat::class(k, &st) == Class::Console;
     if let Some(slot) = slot {
         slot.seekable.set(!is_one);
     }
     is_one
+}
+
+/// Whether a path leads to one.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn is_at(k: &Kernel, at: c_int, path: *const c_char) -> bool {
+    // SAFETY: the caller's contract.
+    unsafe { stat::real_at(at, path, 0) }.is_ok_and(|st| stat::class(k, &st) == Class::Console)
+}
+
+/// One was opened by a name: what is written there comes behind all that was printed, as in a pipe.
+pub fn opened(fd: c_int, flags: c_int) {
+    let flags = (flags | libc::O_APPEND) as usize;
+    // SAFETY: no memory is involved.
+    unsafe { sys::raw(libc::SYS_fcntl, sys::args([fd as usize, libc::F_SETFL as usize, flags])) };
 }
 
 /// `fcntl` about status flags; `None` when it is another one, or of another file.

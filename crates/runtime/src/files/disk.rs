@@ -215,15 +215,19 @@ pub const fn argument(command: c_int, arg: usize) -> usize {
     if command == libc::F_SETFL { through_cache(arg as c_int) as usize } else { arg }
 }
 
-/// `fcntl` with what only some kernels or files have, and no image: hints for the file system, as before Linux 4.13, and who hears of a file by a signal, which nobody ever does. `None` when it is
+/// `fcntl` with what only some kernels or files have, and no image: hints for the file system, as before Linux 4.13, questions of later ones, and who hears of a file by a signal, which nobody ever does. `None` when it is
 /// another one.
 pub fn fcntl(command: c_int, arg: usize) -> Option<Result<usize>> {
     /// `F_GET_RW_HINT`, `F_SET_RW_HINT`, and those of open files.
     const HINTS: core::ops::RangeInclusive<c_int> = 1035..=1038;
+    /// `F_DUPFD_QUERY` and `F_CREATED_QUERY`, of Linux 6.10 and 6.12.
+    const QUERIES: [c_int; 2] = [1027, 1028];
     const SET_SIGNAL: c_int = 10;
     const SET_OWNER_EX: c_int = 15;
     let refused: &[u8] = match command {
-        _ if HINTS.contains(&command) => return Some(Err(Errno(libc::EINVAL))),
+        _ if HINTS.contains(&command) || QUERIES.contains(&command) => {
+            return Some(Err(Errno(libc::EINVAL)));
+        }
         libc::F_SETOWN if arg as c_int != 0 => b"fcntl F_SETOWN",
         SET_SIGNAL if arg as c_int != 0 => b"fcntl F_SETSIG",
         SET_OWNER_EX => b"fcntl F_SETOWN_EX",

@@ -9,7 +9,7 @@ use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::stuck::{self, Change};
 use crate::files::writes::Place;
-use crate::files::{bytes, change, disk, inputs, kernel_files, now};
+use crate::files::{bytes, change, console, disk, inputs, kernel_files, now};
 use crate::io::{descriptor, table};
 use crate::kernel::Kernel;
 use crate::sys;
@@ -50,6 +50,9 @@ pub unsafe fn open(
         {
             return descriptor::reopen(fd, flags);
         }
+        // A pipe is not cut short.
+        let is_cut = flags & libc::O_TRUNC != 0 && console::is_at(k, at, path);
+        let flags = if is_cut { flags & !libc::O_TRUNC } else { flags };
         // The kernel's FIFO must not be waited for.
         let hasty = if flags & libc::O_PATH == 0 { libc::O_NONBLOCK & !flags } else { 0 };
         let call = |flags: c_int| {
@@ -157,8 +160,13 @@ unsafe fn finish(
             return device(fd, st.st_rdev, flags);
         }
         libc::S_IFREG => {
-            if stat::class(k, &st) == Class::Proc {
-                return kernels_own(k, fd, path, flags);
+            match stat::class(k, &st) {
+                Class::Proc => return kernels_own(k, fd, path, flags),
+                Class::Console => {
+                    console::opened(fd, flags);
+                    return Ok(fd as usize);
+                }
+                _ => {}
             }
             if created || flags & libc::O_ACCMODE != libc::O_RDONLY {
                 crate::uses::note(crate::uses::Use::FilesWritten);

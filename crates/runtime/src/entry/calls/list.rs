@@ -326,7 +326,10 @@ calls! {
     };
     SYS_truncate(path: Path, len: i64) else Set |k, _call| { change::truncate(k, path, len) };
     SYS_ftruncate(fd: c_int, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, len, call.make()) };
+        if virtual { descriptor::sync(fd) }
+        else Set |k, call| {
+            if console::of(k, fd).is_some() { fail(libc::EINVAL) } else { change::after_change(k, fd, len, call.make()) }
+        };
     SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
         if virtual { descriptor::sync(fd) }
         else Set |k, call| {
