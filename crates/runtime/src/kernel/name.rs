@@ -34,10 +34,12 @@ pub fn set(text: usize) -> Result<usize> {
     let (t, before) = (kernel().this(), of_kernels());
     // SAFETY: the kernel checks the address.
     unsafe { sys::call(libc::SYS_prctl, args([libc::PR_SET_NAME as usize, text]))? };
-    t.name.set(of_kernels());
+    let is_other = t.name.replace(of_kernels()) != t.name.get();
     if !runs(t) {
         give(&before);
-        write(t);
+        if is_other {
+            write(t);
+        }
     }
     Ok(0)
 }
@@ -48,12 +50,12 @@ pub fn get(out: usize) -> Option<Result<usize>> {
     if runs(t) {
         return None;
     }
-    if out == 0 {
-        return Some(Err(Errno(libc::EFAULT)));
-    }
-    // SAFETY: the server's own pointer for this answer, not null.
-    unsafe { (out as *mut Name).write(t.name.get()) };
-    Some(Ok(0))
+    let before = of_kernels();
+    give(&t.name.get());
+    // SAFETY: the kernel checks the address.
+    let told = unsafe { sys::call(libc::SYS_prctl, args([libc::PR_GET_NAME as usize, out])) };
+    give(&before);
+    Some(told)
 }
 
 /// Gives a thread a name.
@@ -77,7 +79,7 @@ fn runs(t: &Thread) -> bool {
     t.tid.get() == sys::gettid()
 }
 
-/// Gives the thread's own kernel thread its name. Where there is no `/proc`, nobody looks.
+/// Gives the thread's own kernel thread its name. Where there is no `/proc`, as after a `chroot`, or no descriptor is left, it keeps the one before.
 fn write(t: &Thread) {
     let path = line!("/proc/self/task/{}/comm\0", t.tid.get());
     let flags = libc::O_WRONLY | libc::O_CLOEXEC;
