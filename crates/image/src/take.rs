@@ -307,6 +307,8 @@ impl Source<'_> {
         image.ahead = objects::Ahead::of(shares, header, self.watches);
         // Who waits for them is there until they are told.
         let _ = tell.send(image.names.clone());
+        // These are not names.
+        image.note_attributes();
         // Where no image is before, all is read: then it is not asked first what that is.
         let (private, spared) = match self.numbers.filter(|_| before.is_none()) {
             Some(_) => (Found::Not(mappings), Some(Vec::new())),
@@ -506,6 +508,10 @@ struct Image<'a, 'b> {
     may_have_set: bool,
     /// and what it then has of each.
     own_settings: Vec<restore::Settings>,
+    /// Names of files that an ordinary user's server can open.
+    reached: BTreeSet<String>,
+    /// Extended attributes of objects.
+    attributes: Vec<(u32, Vec<u8>)>,
     /// Pages that stand-ins did without.
     spared: u64,
     /// What was done before for what processes share.
@@ -557,6 +563,8 @@ impl<'a, 'b> Image<'a, 'b> {
             ids: None,
             may_have_set: false,
             own_settings: Vec::new(),
+            reached: BTreeSet::new(),
+            attributes: Vec::new(),
             spared: 0,
             ahead: objects::Ahead::default(),
             most_shared: 0,

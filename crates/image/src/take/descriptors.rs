@@ -15,6 +15,7 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::LazyLock;
 
 /// `kcmp`: whether two descriptors share an open file.
 const KCMP_FILE: libc::c_int = 0;
@@ -152,10 +153,18 @@ impl Image<'_, '_> {
     }
 
     /// Whether a file cannot be opened by its name any more: a directory of an ordinary user's server is closed to that.
-    pub(super) fn is_closed(&self, name: &str) -> bool {
+    pub(super) fn is_closed(&mut self, name: &str) -> bool {
+        static IS_ROOT: LazyLock<bool> = LazyLock::new(|| geteuid().is_root());
+        if *IS_ROOT || self.reached.contains(name) {
+            return false;
+        }
         let leads_to = |name: &str| fs::symlink_metadata(format!("/proc/{}/root{name}", self.init));
         let is_denied = |error: Error| error.kind() == ErrorKind::PermissionDenied;
-        !geteuid().is_root() && leads_to(name).is_err_and(is_denied) && leads_to("/").is_ok()
+        let is_closed = leads_to(name).is_err_and(is_denied) && leads_to("/").is_ok();
+        if !is_closed {
+            self.reached.insert(name.to_owned());
+        }
+        is_closed
     }
 
     /// An open file that was not met before.

@@ -138,6 +138,11 @@ impl<'b> Image<'_, 'b> {
         let mut found = Vec::with_capacity(mappings.len());
         for mapping in mappings {
             let kind = self.kind(process, &mapping)?;
+            let has_path = matches!(kind, kind::FILE | kind::SHARED_FILE | kind::WRITTEN_FILE);
+            if has_path && self.is_closed(&mapping.name) {
+                let what = format!("{} mapped, in a directory that it has closed", mapping.name);
+                return refused(process, what);
+            }
             if kind == kind::HEAP {
                 self.processes[n].brk = mapping.end;
             }

@@ -169,10 +169,7 @@ impl Image<'_, '_> {
         let ids = self.ids(process)?;
         let owner = [ids.user(about.uid())?, ids.group(about.gid())?];
         let mapped = mapped_id(&file)?;
-        let attributes = match extended::of(path).map_err(MemoryError::read(path))? {
-            all if all.is_empty() => 0,
-            all => self.bytes_name(&extended::packed(&all)) as u32 + 1,
-        };
+        let attributes = extended::of(path).map_err(MemoryError::read(path))?;
         let record = Object {
             bytes: about.len(),
             kind,
@@ -182,14 +179,24 @@ impl Image<'_, '_> {
             file: [about.dev(), about.ino()],
             times: [[about.atime(), about.atime_nsec()], [about.mtime(), about.mtime_nsec()]],
             seals,
-            attributes,
             ..Object::default()
         };
         let number = self.shared.len() as u32;
+        if !attributes.is_empty() {
+            self.attributes.push((number, extended::packed(&attributes)));
+        }
         self.shared.push(Shared { record, content: Content::File(file) });
         self.by_file.insert(id, number);
         self.by_file.insert(mapped, number);
         Ok(number)
+    }
+
+    /// Gives objects their extended attributes.
+    pub(super) fn note_attributes(&mut self) {
+        for (number, packed) in std::mem::take(&mut self.attributes) {
+            let place = self.bytes_name(&packed);
+            self.shared[number as usize].record.attributes = place as u32 + 1;
+        }
     }
 
     /// The number of the memory that a shared mapping shows, whose record is the next one.
