@@ -459,7 +459,10 @@ impl<E: Environment> Replica<E> {
             return;
         }
         let awaits = taking.after > self.handed;
-        let within = STANDS_WITHIN * (1 << self.images.schedule.failures().min(DOUBLED));
+        // Who asks for one is not kept waiting.
+        let is_asked = !self.images.asked.is_empty();
+        let failures = if is_asked { 0 } else { self.images.schedule.failures() };
+        let within = STANDS_WITHIN * (1 << failures.min(DOUBLED));
         if self.now >= taking.gets_on(executed, awaits, self.now) + within {
             let ms = within.as_millis();
             return self.not_taken(format!(
@@ -576,9 +579,15 @@ impl<E: Environment> Replica<E> {
             self.images.ended.take_if(|ended| ended.index() == image.index());
             self.images.unusable.replaced(image.index());
             self.discard(image.index());
-            let newest = self.images.naming.as_ref().or(self.images.newest());
-            self.images.schedule.is_left(newest.map(Image::index).unwrap_or_default());
+            self.an_uncounted_went();
         }
+    }
+
+    /// An image went that did not count yet: the next one is due behind the newest that is left.
+    fn an_uncounted_went(&mut self) {
+        let Images { kept, unconfirmed, naming, .. } = &self.images;
+        let left = kept.last().into_iter().chain(unconfirmed).chain(naming).map(Image::index).max();
+        self.images.schedule.is_left(left.unwrap_or_default());
     }
 
     /// This replica's server has ended, maybe by a fault of its own: the digests of its next one tell nothing of what was taken of it.
@@ -605,6 +614,7 @@ impl<E: Environment> Replica<E> {
         if let Some(image) = self.images.naming.take_if(|image| again || image.index() > agreed) {
             self.images.ended.take_if(|ended| ended.index() == image.index());
             self.discard(image.index());
+            self.an_uncounted_went();
         }
         let doubtful = |image: &&Image| again || image.index() > agreed;
         let all = self.images.kept.iter().chain(self.images.unusable.left_out());
@@ -635,6 +645,7 @@ impl<E: Environment> Replica<E> {
             self.images.ended.take_if(|ended| ended.index() == index);
             self.images.unusable.replaced(index);
             self.env.remove_image(index, false);
+            self.an_uncounted_went();
             return Ok(());
         }
         let all = || self.images.kept.iter().chain(self.images.unusable.left_out());

@@ -61,6 +61,7 @@ impl<E: Environment> Replica<E> {
         tracing::warn!(event = "image_not_named", index = index.0, why);
         self.images.ended.take_if(|ended| ended.index() == index);
         self.discard(index);
+        self.an_uncounted_went();
         self.no_room_for_image(trouble);
         self.images.schedule.failed(self.now);
         self.images.refused = Some(why);
