@@ -35,7 +35,7 @@ const NOTED: &[Noted] = &[
     Noted {
         goal: "A lone PostgreSQL stands, ms",
         is: Is::Missed,
-        why: "measured before what its processes share was read while they run ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md)); `cargo xtask bench growth files` measures it again",
+        why: "descriptors, mappings and files of its ten processes are read while it stands, and what it wrote to shared memory since it was read ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md))",
     },
     Noted {
         goal: "A leader stands for its first image, ms",
@@ -44,8 +44,13 @@ const NOTED: &[Noted] = &[
     },
     Noted {
         goal: "A leader's server forks for an image, ms",
-        is: Is::NotMeasured,
-        why: "`cargo xtask bench growth forks` measures it",
+        is: Is::Missed,
+        why: "the kernel shares all pages of the server with its copy, and that takes longer the more there are (\"Images by fork\")",
+    },
+    Noted {
+        goal: "All killed after 10 million requests, s",
+        is: Is::Missed,
+        why: "an entry has up to 1,280 requests of these clients, and the log 64 MiB and more behind the newest image, which three servers execute again on two cores; one is due early by entries, but not by bytes ([decision 30](decisions/0030-images-on-a-replicas-disk.md))",
     },
     Noted {
         goal: "A standby's leader stands under load, ms",
