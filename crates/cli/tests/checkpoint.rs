@@ -88,19 +88,8 @@ fn take_pages(real: &Real, replica: u64, random: &mut Random) -> (u64, u64) {
     (entry, pages)
 }
 
-fn log(real: &Real, replica: u64) -> PathBuf {
-    real.cluster.place.path(&format!("data/node-{replica}/node.log"))
-}
-
 fn image(real: &Real, replica: u64, entry: u64) -> PathBuf {
     real.cluster.place.path(&format!("data/node-{replica}/images/image-{entry}"))
-}
-
-/// The events of a node's log with this name.
-fn events(real: &Real, replica: u64, name: &str) -> Vec<Value> {
-    let text = fs::read_to_string(log(real, replica)).unwrap();
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["event"] == name).collect()
 }
 
 /// A follower, and its node's process.
@@ -136,7 +125,7 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     work(&real, 500, &mut random);
     let (replica, node) = follower(&real);
     let first = take(&real, replica, &mut random);
-    assert!(events(&real, replica, "restoring").is_empty());
+    assert!(real.events(replica, "restoring").is_empty());
     // It has more threads than that: their memory comes from few parts, or each kept its share of an image.
     let parts = heap_parts(node);
     assert!((1..4).contains(&parts), "{parts} parts");
@@ -147,14 +136,14 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     work(&real, 200, &mut random);
     real.cluster.wait_status(0);
     real.wait_agreed();
-    let restored: Vec<_> = events(&real, replica, "restoring");
+    let restored: Vec<_> = real.events(replica, "restoring");
     assert_eq!(restored.len(), 1, "{}", real.cluster.evidence());
     assert_eq!(restored[0]["index"], first);
     // Its pages came to where they belong, and by no file between.
-    let unpacked = events(&real, replica, "unpacked");
+    let unpacked = real.events(replica, "unpacked");
     let into: Vec<_> = unpacked.iter().map(|event| event["into"].as_str()).collect();
     assert_eq!(into, [Some("memory")], "{}", real.cluster.evidence());
-    assert!(events(&real, replica, "server_ended").is_empty(), "{}", real.cluster.evidence());
+    assert!(real.events(replica, "server_ended").is_empty(), "{}", real.cluster.evidence());
     real.wait_files_agreed();
     real.wait_memory_agreed();
 
@@ -164,7 +153,7 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     real.cluster.wait_ready();
     assert_eq!(size(&real), before);
     real.wait_agreed();
-    assert_eq!(events(&real, replica, "restoring").len(), 2, "{}", real.cluster.evidence());
+    assert_eq!(real.events(replica, "restoring").len(), 2, "{}", real.cluster.evidence());
 
     // A damaged one: the one before it counts.
     let second = take(&real, replica, &mut random);
@@ -181,9 +170,9 @@ fn killed_replicas_continue_from_their_newest_whole_image() {
     real.cluster.wait_ready();
     assert_eq!(size(&real), before);
     assert!(path.with_extension("damaged").exists() && !path.exists());
-    let restored = events(&real, replica, "restoring");
+    let restored = real.events(replica, "restoring");
     assert_eq!(restored.last().unwrap()["index"], first, "{}", real.cluster.evidence());
-    assert_eq!(events(&real, replica, "image_unusable").len(), 1);
+    assert_eq!(real.events(replica, "image_unusable").len(), 1);
     real.end();
 }
 
@@ -197,13 +186,13 @@ fn pages_are_compared_where_the_kernel_does_not_tell_which_were_written() {
     let (_, all) = take_pages(&real, replica, &mut random);
     let (second, few) = take_pages(&real, replica, &mut random);
     assert!(few < all / 2, "{few} of {all} pages");
-    assert_eq!(events(&real, replica, "pages_compared").len(), 2, "{}", real.cluster.evidence());
+    assert_eq!(real.events(replica, "pages_compared").len(), 2, "{}", real.cluster.evidence());
     kill(node, Signal::SIGKILL).unwrap();
     real.cluster.wait_said(&format!("node {replica} died"));
     work(&real, 200, &mut random);
     real.cluster.wait_status(0);
     real.wait_agreed();
-    let restored = events(&real, replica, "restoring");
+    let restored = real.events(replica, "restoring");
     assert_eq!(restored.last().unwrap()["index"], second, "{}", real.cluster.evidence());
     real.wait_memory_agreed();
 }
@@ -240,12 +229,12 @@ fn a_lone_replicas_server_forks_or_stands_for_images_under_load() {
     let books = load.end();
     assert!(ways.iter().any(|way| way == "standstill"), "{ways:?}");
     // Neither copies nor their ends are seen of the server.
-    assert!(events(&real, 1, "server_ended").is_empty(), "{}", real.cluster.evidence());
+    assert!(real.events(1, "server_ended").is_empty(), "{}", real.cluster.evidence());
     let size_before = size(&real);
     real.kill_all_and_run_again();
     real.cluster.wait_ready();
     assert_eq!(size(&real), size_before);
-    let restored = events(&real, 1, "restoring");
+    let restored = real.events(1, "restoring");
     assert_eq!(restored.last().unwrap()["index"], last, "{}", real.cluster.evidence());
     let mut redis = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
     for (client, books) in books.iter().enumerate() {
@@ -299,7 +288,7 @@ fn a_server_forks_for_images_where_the_kernel_tells_what_was_written() {
             taken.push(last.clone());
             forks += usize::from(last["how"] == "fork");
             // A copy that a busy machine does not make at once is named.
-            let others = events(&real, 1, "image_without_fork").len();
+            let others = real.events(1, "image_without_fork").len();
             assert_eq!(forks + others, taken.len(), "{taken:?}\n{}", real.cluster.evidence());
             assert!(taken.len() < 3 * IMAGES, "{taken:?}");
         }
@@ -307,8 +296,8 @@ fn a_server_forks_for_images_where_the_kernel_tells_what_was_written() {
     let books = under_load(&real, 1, 10, connect, write, take);
     assert_eq!(books.doubtful, [""; 0]);
     // Memory that stays as it is, but for the first image, which has no other before it.
-    let others = events(&real, 1, "image_without_fork").len();
-    let written = events(&real, 1, "image_written");
+    let others = real.events(1, "image_without_fork").len();
+    let written = real.events(1, "image_written");
     let copies_all = |image: &&Value| image["spared"].as_u64() < Some((ALL - REWRITTEN) as u64);
     assert!(written[1..].iter().filter(copies_all).count() <= others, "{written:?}");
 
@@ -328,11 +317,11 @@ fn a_server_forks_for_images_where_the_kernel_tells_what_was_written() {
     let Real { mut cluster, .. } = real;
     cluster.kill_all();
     let real = start(cluster.into_place());
-    let restored = events(&real, 1, "restoring");
+    let restored = real.events(1, "restoring");
     assert_eq!(restored.last().unwrap()["index"], last["index"], "{}", real.cluster.evidence());
     let mut lines = wait_for("a connection", || connect().ok());
     assert_eq!(lines.ask("sum").unwrap(), sum);
-    assert!(events(&real, 1, "server_ended").is_empty(), "{}", real.cluster.evidence());
+    assert!(real.events(1, "server_ended").is_empty(), "{}", real.cluster.evidence());
     real.end();
 }
 
@@ -348,7 +337,7 @@ fn a_cluster_whose_logs_are_cut_short_continues_and_fills_a_lost_replica() {
         }
     }
     for replica in 1..=3 {
-        let forgot = || (!events(&real, replica, "log_forgot").is_empty()).then_some(());
+        let forgot = || (!real.events(replica, "log_forgot").is_empty()).then_some(());
         wait_for_or("the log to be cut short", || real.cluster.evidence(), forgot);
     }
     let before = size(&real);
@@ -356,7 +345,7 @@ fn a_cluster_whose_logs_are_cut_short_continues_and_fills_a_lost_replica() {
     real.cluster.wait_ready();
     assert_eq!(size(&real), before);
     for replica in 1..=3 {
-        assert_eq!(events(&real, replica, "restoring").len(), 1, "{}", real.cluster.evidence());
+        assert_eq!(real.events(replica, "restoring").len(), 1, "{}", real.cluster.evidence());
     }
     work(&real, 100, &mut random);
     real.wait_agreed();
@@ -385,7 +374,7 @@ fn a_cluster_whose_logs_are_cut_short_continues_and_fills_a_lost_replica() {
     let output = real.cluster.place.run(&["rejoin", "--name", "t", "--replica", "3"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     real.cluster.wait_status(0);
-    assert_eq!(events(&real, 3, "image_received").len(), 1, "{}", real.cluster.evidence());
+    assert_eq!(real.events(3, "image_received").len(), 1, "{}", real.cluster.evidence());
     work(&real, 100, &mut random);
     real.end();
 }
@@ -408,7 +397,7 @@ fn a_leader_takes_images_when_no_follower_can() {
     let mut random = Random::new(11);
     let taken = || {
         work(&real, 20, &mut random);
-        (events(&real, leader, "image_taken").len() >= 3).then_some(())
+        (real.events(leader, "image_taken").len() >= 3).then_some(())
     };
     wait_for_or("images of the leader", || real.cluster.evidence(), taken);
     assert_eq!(Cluster::leader(&real.cluster.wait_status(0)).0, leader);
@@ -625,7 +614,7 @@ fn a_passive_replica_whose_image_rots_fetches_it_anew_and_can_lead_with_it() {
         let has = real.images(2)?.iter().any(|image| image["index"] == entry);
         has.then_some(())
     };
-    let counted = |name| events(&real, 2, name).len();
+    let counted = |name| real.events(2, name).len();
     wait_for_or("the passive replica to have it", || real.cluster.evidence(), has_it);
     // The file that says where its pages are, and the pack with its pages.
     for (n, start) in (1..).zip(["image-", "pack-"]) {
@@ -640,11 +629,11 @@ fn a_passive_replica_whose_image_rots_fetches_it_anew_and_can_lead_with_it() {
         assert!(code == Some(0) && !said.contains("damaged"), "{said}");
         leads(1);
     }
-    assert!(events(&real, 2, "restoring").is_empty(), "{}", real.cluster.evidence());
+    assert!(real.events(2, "restoring").is_empty(), "{}", real.cluster.evidence());
     kill_node(&real, 1);
     let restores = || (counted("restoring") > 0).then_some(());
     wait_for_or("the passive replica to lead from it", || real.cluster.evidence(), restores);
-    assert_eq!(events(&real, 2, "restoring")[0]["index"], entry);
+    assert_eq!(real.events(2, "restoring")[0]["index"], entry);
     leads(1);
     assert_eq!(size(&real), before);
     real.stop();
@@ -660,7 +649,7 @@ fn a_replica_whose_images_all_rot_continues_from_one_of_another() {
     for _ in 0..2 {
         take(&real, replica, &mut random);
     }
-    let forgot = || (!events(&real, replica, "log_forgot").is_empty()).then_some(());
+    let forgot = || (!real.events(replica, "log_forgot").is_empty()).then_some(());
     wait_for_or("the log to be cut short", || real.cluster.evidence(), forgot);
     rot(&real, replica, "image-");
     kill_node(&real, replica);
@@ -670,10 +659,10 @@ fn a_replica_whose_images_all_rot_continues_from_one_of_another() {
         (real.cluster.status().1 == Some(0)).then_some(())
     };
     wait_for_or("an image of another", || real.cluster.evidence(), is_well);
-    assert_eq!(events(&real, replica, "image_unusable").len(), 2, "{}", real.cluster.evidence());
-    let received = events(&real, replica, "image_received");
+    assert_eq!(real.events(replica, "image_unusable").len(), 2, "{}", real.cluster.evidence());
+    let received = real.events(replica, "image_received");
     assert_eq!(received.len(), 1, "{}", real.cluster.evidence());
-    let restored = events(&real, replica, "restoring");
+    let restored = real.events(replica, "restoring");
     assert_eq!(restored.last().unwrap()["index"], received[0]["index"]);
     real.end();
 }
@@ -716,7 +705,7 @@ fn a_chain_of_images_is_merged_and_nothing_of_it_is_lost() {
     assert!(most <= 12, "{most} packs");
     real.kill_all_and_run_again();
     real.cluster.wait_ready();
-    assert_eq!(events(&real, 1, "restoring").len(), 1, "{}", real.cluster.evidence());
+    assert_eq!(real.events(1, "restoring").len(), 1, "{}", real.cluster.evidence());
     let mut client = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
     for number in 0..IMAGES * VALUES {
         let key = format!("v{number}");

@@ -15,7 +15,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// One that keeps it busy for as long as it is told.
+/// A script that keeps the server busy for about a millisecond, and then remembers its word.
+const WORK: &str =
+    "local n = 0 for i = 1, 20000 do n = n + i end redis.call('RPUSH', 'words', ARGV[1]) return 1";
+
+/// A script that keeps it busy for as long as it is told.
 const LONG_WORK: &str = "local n = 0 for i = 1, ARGV[1] do n = n + i end return 1";
 /// Longer than it is first waited for before an image.
 const LONG: Duration = Duration::from_millis(900);
@@ -23,10 +27,6 @@ const LONG: Duration = Duration::from_millis(900);
 const COUNTS: u32 = 20_000_000;
 /// A client waits so long for an answer, on however busy a host.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
-
-/// A script that keeps the server busy for about a millisecond, and then remembers its word.
-const WORK: &str =
-    "local n = 0 for i = 1, 20000 do n = n + i end redis.call('RPUSH', 'words', ARGV[1]) return 1";
 
 fn redis() -> Real {
     Real::redis(&["--durability", "memory"], &["--save", ""])

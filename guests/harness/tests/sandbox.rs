@@ -132,7 +132,6 @@ fn a_file_of_the_host_that_has_changed_ends_the_restore_by_name() {
 const CLOSES: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 int main(int argc, char **argv)

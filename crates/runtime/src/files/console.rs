@@ -54,7 +54,7 @@ pub fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
     if !matches!(command, libc::F_GETFL | libc::F_SETFL) {
         return None;
     }
-    let flags = flags_of(fd)?;
+    let flags = of(kernel(), fd)?;
     let turn = turn::enter(Object::Files, Kind::Set);
     let flags = &turn.files().console_flags[flags];
     Some(Ok(if command == libc::F_GETFL {
@@ -75,7 +75,7 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> Option<Result<usiz
         libc::FIOASYNC => libc::O_ASYNC,
         _ => return None,
     };
-    let flags = flags_of(fd)?;
+    let flags = of(kernel(), fd)?;
     // SAFETY: the request takes a number.
     let Some(on) = (unsafe { (arg as *const c_int).as_ref() }).copied() else {
         return Some(Err(Errno(libc::EFAULT)));
@@ -84,8 +84,4 @@ pub unsafe fn ioctl(fd: c_int, request: usize, arg: usize) -> Option<Result<usiz
     let flags = &turn.files().console_flags[flags];
     flags.set(flags.get() & !flag | if on == 0 { 0 } else { flag });
     Some(Ok(0))
-}
-
-fn flags_of(fd: c_int) -> Option<usize> {
-    of(kernel(), fd)
 }
