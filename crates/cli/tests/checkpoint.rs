@@ -618,6 +618,9 @@ fn a_passive_replica_whose_image_rots_fetches_it_anew_and_can_lead_with_it() {
     wait_for_or("the passive replica to have it", || real.cluster.evidence(), has_it);
     // The file that says where its pages are, and the pack with its pages.
     for (n, start) in (1..).zip(["image-", "pack-"]) {
+        // It is listed before the node's log says so.
+        let told = || (counted("image_received") >= n).then_some(());
+        wait_for_or("its log to say so", || real.cluster.evidence(), told);
         assert_eq!((counted("image_received"), counted("image_unusable")), (n, n - 1));
         rot(&real, 2, start);
         kill_node(&real, 2);
