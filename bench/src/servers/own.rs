@@ -5,12 +5,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::{Workload, words};
-use crate::load::{self, Alone, LOAD_MAX, Throughput};
-use crate::process;
+use crate::load::{self, Alone, Throughput};
 use crate::wire::Exchange;
+use skein_testkit::servers;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
@@ -30,8 +29,8 @@ fn program(source: &str) -> Outcome<PathBuf> {
 }
 
 /// Compiles a server if its source is newer.
-fn compile(source: &str, compiler: &str, flags: &[&str], libraries: &[&str]) -> Outcome {
-    let from = workspace::root().join("crates/cli/tests/servers").join(source);
+fn compile(source: &str) -> Outcome {
+    let from = workspace::root().join(servers::FOLDER).join(source);
     let to = program(source)?;
     let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     if time(&to).is_some_and(|built| time(&from).is_some_and(|written| built > written)) {
@@ -40,9 +39,7 @@ fn compile(source: &str, compiler: &str, flags: &[&str], libraries: &[&str]) -> 
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(|error| Failure::of(folder.display(), error))?;
     }
-    let mut command = Command::new(compiler);
-    command.args(flags).arg("-o").arg(&to).arg(from).args(libraries);
-    process::output(&mut command, LOAD_MAX).map(drop)
+    servers::compile(source, &to)
 }
 
 /// The server is one of its users' shared files, so every user may run it.
@@ -69,7 +66,7 @@ impl Workload for CppThreads {
         &["c++", "--version"]
     }
     fn prepare(&self, _: &Path, _: u16) -> Outcome {
-        compile(CPP, "c++", &["-std=c++20", "-O2", "-pthread"], &[])
+        compile(CPP)
     }
     fn command(&self, _: &Path, port: u16) -> Vec<String> {
         command(CPP, port)
@@ -109,7 +106,7 @@ impl Workload for RustThreads {
         &["rustc", "--version"]
     }
     fn prepare(&self, _: &Path, _: u16) -> Outcome {
-        compile(RUST, "rustc", &["--edition", "2024", "-O"], &[])
+        compile(RUST)
     }
     fn command(&self, _: &Path, port: u16) -> Vec<String> {
         command(RUST, port)
@@ -140,8 +137,7 @@ impl Workload for Libevent {
         &["cc", "--version"]
     }
     fn prepare(&self, _: &Path, _: u16) -> Outcome {
-        let flags = ["-std=gnu11", "-O2", "-pthread"];
-        compile(LIBEVENT, "cc", &flags, &["-levent", "-levent_pthreads"])
+        compile(LIBEVENT)
     }
     fn command(&self, _: &Path, port: u16) -> Vec<String> {
         command(LIBEVENT, port)

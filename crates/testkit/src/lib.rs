@@ -9,6 +9,7 @@ pub mod ports;
 pub mod preload;
 pub mod random;
 pub mod resp;
+pub mod servers;
 pub mod steps;
 pub mod workspace;
 

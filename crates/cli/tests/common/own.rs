@@ -3,28 +3,18 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::cluster::free_port;
 use super::real::Real;
 use super::{Place, connect};
+use skein_testkit::servers;
 
 /// Compiles a server; answers its path.
+#[track_caller]
 pub fn compiled(place: &Place, source: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(source);
-    let (name, kind) = source.rsplit_once('.').unwrap();
-    let out = place.path(name);
-    let (compiler, flags): (&str, &[&str]) = match kind {
-        "c" => ("cc", &["-std=gnu11", "-O2", "-pthread"]),
-        "cc" => ("c++", &["-std=c++20", "-O2", "-pthread"]),
-        _ => ("rustc", &["--edition", "2024", "-O"]),
-    };
-    let libraries: &[&str] =
-        if name.ends_with("libevent") { &["-levent", "-levent_pthreads"] } else { &[] };
-    let mut command = Command::new(compiler);
-    command.args(flags).arg("-o").arg(&out).arg(path).args(libraries);
-    assert!(command.status().unwrap().success(), "{compiler} {source}; run scripts/setup.sh test");
+    let out = place.path(Path::new(source).file_stem().unwrap().to_str().unwrap());
+    servers::compile(source, &out).unwrap_or_else(|failure| panic!("{failure}"));
     out
 }
 
