@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::species::Species;
+use skein_testkit::servers;
 use skein_testkit::{Failure, Outcome};
 
 /// The longest request.
@@ -55,13 +56,17 @@ impl<'a> Cage<'a> {
         Ok(Self { species, port, backend: serve_pages()?, place })
     }
 
-    /// Makes the server's files, and prepares what is no text.
+    /// Makes the server's files, compiles programs, and prepares what else is no text.
     pub fn prepare(&self) -> Outcome {
         let failed = |error| Failure::of("cannot make the server's files", error);
         for (name, text) in &self.species.files {
             let path = self.dir().join(name);
             fs::create_dir_all(path.parent().unwrap_or(self.dir())).map_err(failed)?;
             fs::write(&path, self.filled(text)).map_err(failed)?;
+        }
+        for source in &self.species.sources {
+            let name = Path::new(source).file_stem().unwrap_or_default();
+            servers::compile(source, &self.dir().join(name))?;
         }
         if let Some(prepare) = &self.species.prepare {
             let (code, said) = self.shell(prepare, PREPARE_MAX_S, 0)?;

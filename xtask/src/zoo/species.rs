@@ -43,6 +43,9 @@ pub struct Species {
     /// Files, by their names in `{dir}`.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Servers of this repository, by their files in `crates/cli/tests/servers`; each is compiled to its name without the end in `{dir}`.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// A shell command that prepares files that are no text: keys, an empty database.
     pub prepare: Option<String>,
     /// Changes the server's state by `$N`; exit status 0 is the acknowledgement.
@@ -116,12 +119,21 @@ impl Species {
         })
     }
 
+    /// Whether the server itself is one of this repository.
+    pub fn is_own(&self) -> bool {
+        self.command.first().is_some_and(|program| program.starts_with("{dir}/"))
+    }
+
     /// The command as a user would type it, in a directory that holds the server's files.
     pub fn typed(&self) -> String {
         let mut words = vec!["skein".to_owned(), "run".to_owned()];
         words.extend(self.options.iter().cloned());
         words.push("--".to_owned());
-        words.extend(self.command.iter().map(|word| quoted(&word.replace("{dir}/", ""))));
+        let (program, arguments) = self.command.split_first().unzip();
+        // Where no directory is named, it is looked for elsewhere.
+        words.extend(program.map(|program| quoted(&program.replace("{dir}/", "./"))));
+        let arguments = arguments.into_iter().flatten();
+        words.extend(arguments.map(|word| quoted(&word.replace("{dir}/", ""))));
         words
             .join(" ")
             .replace("{port}", "PORT")
@@ -214,5 +226,9 @@ mod tests {
         let text = "title='t'\npackages=['p']\ncommand=['s','-p','{port}','{dir}/a.conf','b c']\nask='true'\nanswer='x'\n";
         let one = Species::parse("x", text).expect("a file");
         assert_eq!(one.typed(), "skein run -- s -p PORT a.conf 'b c'");
+        let own = text.replace("'s'", "'{dir}/s'");
+        let own = Species::parse("x", &own).expect("a file");
+        assert!(own.is_own() && !one.is_own());
+        assert_eq!(own.typed(), "skein run -- ./s -p PORT a.conf 'b c'");
     }
 }
