@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::root::ALL;
 use super::species::{self, Species};
 use skein_testkit::Outcome;
+use skein_testkit::servers::FOLDER;
 
 /// The printed page.
 pub const PAGE: &str = "docs/servers.md";
@@ -20,16 +21,19 @@ pub fn page() -> Outcome<String> {
          | server | packages | command | in `make test` |\n|---|---|---|---|\n",
     );
     let all = species::all()?;
-    for one in all.iter().filter(|one| one.not_yet.is_none()) {
-        let tested = if one.in_tests { "yes" } else { "" };
-        let _ = writeln!(
-            out,
-            "| [{}](../zoo/{}.toml) | {} | `{}` | {tested} |",
-            one.title,
-            one.name,
-            one.packages.join(", "),
-            one.typed().replace('|', "\\|")
-        );
+    let run =
+        |own: bool| all.iter().filter(move |one| one.not_yet.is_none() && one.is_own() == own);
+    for one in run(false) {
+        out.push_str(&row(one));
+    }
+    let _ = write!(
+        out,
+        "\n## Servers of this repository\n\n\
+         Compiled from `{FOLDER}`, for `cargo xtask zoo NAME` and `cargo xtask soak NAME`.\n\n\
+         | server | packages | command | in `make test` |\n|---|---|---|---|\n"
+    );
+    for one in run(true) {
+        out.push_str(&row(one));
     }
     let later: Vec<_> = all.iter().filter(|one| one.not_yet.is_some()).collect();
     if !later.is_empty() {
@@ -41,10 +45,21 @@ pub fn page() -> Outcome<String> {
     }
     out.push_str(&distributions(&all));
     out.push_str(
-        "\nOther servers that the tests drive, by tests of their own in `crates/cli/tests`: redis, memcached, nginx, Apache httpd, lighttpd, haproxy, MariaDB,\n\
+        "\nServers that the tests drive also by tests of their own in `crates/cli/tests`: redis, memcached, nginx, Apache httpd, lighttpd, haproxy, MariaDB,\n\
          PostgreSQL, clamd, gerbera.\n",
     );
     Ok(out)
+}
+
+fn row(one: &Species) -> String {
+    format!(
+        "| [{}](../zoo/{}.toml) | {} | `{}` | {} |\n",
+        one.title,
+        one.name,
+        one.packages.join(", "),
+        one.typed().replace('|', "\\|"),
+        if one.in_tests { "yes" } else { "" }
+    )
 }
 
 /// Which servers run on other distributions.
