@@ -10,8 +10,9 @@ use crate::interrupt::Interrupt;
 use crate::zoo::cage::Cage;
 use crate::zoo::half::Asked;
 use crate::zoo::load::Load;
+use crate::zoo::say;
 use skein_testkit::cluster::Cluster;
-use skein_testkit::cluster::status::Status;
+use skein_testkit::cluster::status::{Replica, Status};
 use skein_testkit::{Failure, Outcome, Random};
 
 /// Requests between two rounds, and before an image: below this.
@@ -34,6 +35,8 @@ struct Chosen {
     replica: u64,
     /// The image's entry.
     index: u64,
+    /// The process of the node that took it.
+    node: Pid,
 }
 
 impl Round<'_, '_> {
@@ -48,18 +51,22 @@ impl Round<'_, '_> {
             let replica = others.remove(chance.below(others.len() as u64) as usize);
             self.requests(chance.below(SOME))?;
             let index = self.image(replica, tally)?;
-            chosen.push(Chosen { replica, index });
+            let node = of(&self.healthy()?, replica)?.pid()?;
+            chosen.push(Chosen { replica, index, node });
         }
-        for Chosen { replica, index } in &chosen {
-            let counts = || self.cluster.image_counts(*replica, *index);
-            self.interrupt.wait_at_most(IMAGE_MAX, "an image to count", counts)?;
+        for one in &chosen {
+            let interrupt = self.interrupt;
+            interrupt.wait_at_most(IMAGE_MAX, "an image to count", || self.counts(one))?;
         }
         let status = self.healthy()?;
         let leader = status.leader()?.id;
-        for Chosen { replica, .. } in &chosen {
-            end(&status, *replica, chance.below(2) == 0)?;
+        for Chosen { replica, index, .. } in &chosen {
+            let (what, pid) = end(&status, *replica, chance.below(2) == 0)?;
+            let killed =
+                format!("killed {what} {replica}, process {pid}, with an image of {index}");
+            say(&self.cage.species.name, &killed);
         }
-        for Chosen { replica, index } in &chosen {
+        for Chosen { replica, index, .. } in &chosen {
             // The one before it may be of a former round.
             let continued = || {
                 let restored = self.cluster.restored(*replica)?;
@@ -85,6 +92,18 @@ impl Round<'_, '_> {
 
     fn healthy(&mut self) -> Outcome<Status> {
         self.interrupt.wait_at_most(READY_MAX, "all replicas", || self.cluster.healthy())
+    }
+
+    /// Something, once an image counts. A node that has ended before keeps none.
+    fn counts(&mut self, one: &Chosen) -> Outcome<Option<()>> {
+        let node = self.cluster.healthy()?.map(|status| of(&status, one.replica)?.pid());
+        if let Some(node) = node.transpose()?.filter(|node| *node != one.node) {
+            let Chosen { replica, index, node: before } = one;
+            return Err(Failure(format!(
+                "node {replica}, process {before}, ended without having been killed here, before its image of {index} counted; it is process {node} now"
+            )));
+        }
+        self.cluster.image_counts(one.replica, one.index)
     }
 
     /// So many more requests are acknowledged.
@@ -125,14 +144,23 @@ impl Round<'_, '_> {
     }
 }
 
-/// Kills a replica's server, alone or with its node.
-fn end(status: &Status, replica: u64, with_node: bool) -> Outcome {
+/// A replica as the status tells of it.
+fn of(status: &Status, replica: u64) -> Outcome<&Replica> {
     let of = status.replicas().iter().find(|one| one.id == replica);
-    let of = of.ok_or_else(|| Failure(format!("skein status names no replica {replica}")))?;
-    let pid = if with_node { of.pid()? } else { Pid::from_raw(of.server_pid) };
+    of.ok_or_else(|| Failure(format!("skein status names no replica {replica}")))
+}
+
+/// Kills a replica's server, alone or with its node; answers which of them, and its process.
+fn end(status: &Status, replica: u64, with_node: bool) -> Outcome<(&'static str, Pid)> {
+    let of = of(status, replica)?;
+    let (what, pid) = match with_node {
+        true => ("node", of.pid()?),
+        false => ("the server of node", Pid::from_raw(of.server_pid)),
+    };
     if pid.as_raw() <= 1 {
         return Err(Failure(format!("replica {replica} has no server pid in skein status --json")));
     }
     kill(pid, Signal::SIGKILL)
-        .map_err(|error| Failure::of(format!("cannot kill process {pid}"), error))
+        .map_err(|error| Failure::of(format!("cannot kill process {pid}"), error))?;
+    Ok((what, pid))
 }
