@@ -11,32 +11,33 @@ use super::species::Half;
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Its connection.
-pub struct Asked<'a> {
+pub struct Asked {
     stream: TcpStream,
-    about: &'a Half,
+    rest: String,
+    answer: String,
 }
 
-impl<'a> Asked<'a> {
+impl Asked {
     /// Sends the beginning; nothing where the server's file has no such request, or nobody takes it now.
-    pub fn begin(cage: &Cage<'a>) -> Option<Self> {
-        let about = cage.species.half.as_ref()?;
+    pub fn begin(cage: &Cage<'_>) -> Option<Self> {
+        let Half { begin, rest, answer } = cage.species.half.as_ref()?;
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, cage.port)).ok()?;
         stream.set_nodelay(true).ok()?;
         stream.set_read_timeout(Some(ANSWER_MAX)).ok()?;
-        stream.write_all(about.begin.as_bytes()).ok()?;
-        Some(Self { stream, about })
+        stream.write_all(cage.filled(begin).as_bytes()).ok()?;
+        Some(Self { stream, rest: cage.filled(rest), answer: cage.filled(answer) })
     }
 
     /// Sends the rest; answers the reply if it is not the expected one.
     pub fn finish(mut self) -> Result<(), String> {
         let mut said = Vec::new();
         let mut ask = || {
-            self.stream.write_all(self.about.rest.as_bytes())?;
+            self.stream.write_all(self.rest.as_bytes())?;
             let mut piece = [0; 4096];
             loop {
                 let read = self.stream.read(&mut piece)?;
                 said.extend_from_slice(&piece[..read]);
-                let answer = self.about.answer.as_bytes();
+                let answer = self.answer.as_bytes();
                 if read == 0 || said.windows(answer.len()).any(|bytes| bytes == answer) {
                     return Ok(read > 0);
                 }
