@@ -178,6 +178,8 @@ fn read(path: &Path) -> Outcome<Species> {
 
 #[cfg(test)]
 mod tests {
+    use skein_testkit::servers;
+
     use super::*;
 
     #[test]
@@ -191,6 +193,10 @@ mod tests {
                 "{}: nothing must hold",
                 one.name
             );
+            for source in &one.sources {
+                let path = workspace::root().join(servers::FOLDER).join(source);
+                assert!(path.is_file(), "{}: no {}", one.name, path.display());
+            }
         }
         assert!(all.iter().any(|one| one.in_tests));
     }
