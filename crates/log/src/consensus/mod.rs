@@ -121,6 +121,8 @@ pub struct Consensus {
     members: ConfState,
     /// Replicas that reported a lost log, with their incarnation.
     wanted: BTreeMap<ReplicaId, u64>,
+    /// Peers' hellos while this replica does not take part: it may not know yet whether these are members.
+    unknown: BTreeMap<ReplicaId, u64>,
     rng: Rng,
     election_timeout: usize,
     /// The role and term that the timeout was drawn for.
@@ -219,6 +221,7 @@ impl Consensus {
             node,
             members: founders.to_state(),
             wanted: BTreeMap::new(),
+            unknown: BTreeMap::new(),
             rng: Rng::new(config.seed),
             election_timeout: 0,
             drawn_for: (u64::MAX, StateRole::Follower),
@@ -357,6 +360,7 @@ impl Consensus {
     pub fn peer_lost(&mut self, peer: ReplicaId) {
         // Another program may come back.
         self.levels.remove(&peer);
+        self.unknown.remove(&peer);
         self.report_unreachable(peer);
         self.forget_rhythm_with(peer);
         let raft = &mut self.node.raft;
@@ -423,6 +427,13 @@ impl Consensus {
     /// A peer's incarnation of its log: if not 0, it lost one. To be called for every peer's hello, on every
     /// replica: the leader acts on it.
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
+        if !self.takes_part() {
+            self.unknown.insert(peer, incarnation);
+        }
+        self.want(peer, incarnation);
+    }
+
+    pub(super) fn want(&mut self, peer: ReplicaId, incarnation: u64) {
         let candidate = self.candidate.as_ref().is_some_and(|c| c.replica == peer);
         let known = candidate || members::has_replica(&self.members, peer);
         // Also in a later life: then the hello came from an older copy of its data.

@@ -202,5 +202,10 @@ impl Consensus {
         self.candidate.take_if(|candidate| has_replica(&members, candidate.replica));
         self.members = members;
         self.forget_hellos();
+        if self.takes_part() {
+            for (peer, incarnation) in std::mem::take(&mut self.unknown) {
+                self.want(peer, incarnation);
+            }
+        }
     }
 }
