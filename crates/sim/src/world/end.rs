@@ -237,8 +237,9 @@ impl World {
             || others.iter().any(|other| *other != index)
         {
             return Err(format!(
-                "replica {id} ends: {reason:?}; by {:?} the others end at {others:?}",
-                self.plan.finale
+                "replica {id} ends: {reason:?}; by {:?} the others end at {others:?}: {}",
+                self.plan.finale,
+                self.describe()
             ));
         }
         self.trace(|| format!("{id}: ends, as the server did after entry {index}"));
