@@ -8,6 +8,7 @@
 //! or two clients never wait, and waits that bring nothing are tried less often. Where an entry costs no more than
 //! the wake-ups of node and server, three tenths of all are enough; where it costs writes to disk, two thirds are needed.
 
+use crate::config::DurabilityMode;
 use skein_model::LogIndex;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -42,6 +43,16 @@ pub enum Cost {
 }
 
 impl Cost {
+    /// Of an entry of a log that is kept like that, by one replica `alone` or several.
+    #[must_use]
+    pub const fn of(durability: DurabilityMode, alone: bool) -> Self {
+        match durability {
+            DurabilityMode::Fsync => Self::Highest,
+            DurabilityMode::Memory if alone => Self::Low,
+            DurabilityMode::Memory => Self::High,
+        }
+    }
+
     /// The sufficient number where `out` are out: three tenths of all, four ninths (halves need not be quite equal), two thirds.
     const fn enough(self, out: usize) -> usize {
         match self {
@@ -91,6 +102,11 @@ impl Gather {
     #[must_use]
     pub fn new(cost: Cost) -> Self {
         Self { cost, ..Self::default() }
+    }
+
+    /// From now on an entry costs this.
+    pub const fn costs(&mut self, cost: Cost) {
+        self.cost = cost;
     }
 
     /// How long to wait before the requests of `ready` clients are proposed, if at all; `awaited` others were just answered.

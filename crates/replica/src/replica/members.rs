@@ -3,6 +3,8 @@
 //! Whatever counts replicas counts those with a vote. A replica that has joined and does not know the members yet takes its configuration's peers for them.
 
 use super::{Environment, Replica};
+use crate::agreement::gather::Cost;
+use crate::config::DurabilityMode;
 use crate::environment::Since;
 use crate::error::ExitReason;
 use crate::health::Fault;
@@ -130,6 +132,9 @@ impl<E: Environment> Replica<E> {
         self.choose_successor();
         self.pulse.count(self.replicas, self.servers_if_it_led());
         let was_alone = std::mem::replace(&mut self.members.alone, self.consensus.is_alone());
+        let durability = self.config.durability;
+        self.agrees_alone = self.members.alone && durability == DurabilityMode::Memory;
+        self.gather.costs(Cost::of(durability, self.members.alone));
         self.follow_peers(&known);
         self.count_connected();
         if self.consensus.is_removed() {

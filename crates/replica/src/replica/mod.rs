@@ -309,11 +309,7 @@ impl<E: Environment> Replica<E> {
         let members = Members::of_kind(consensus.kind_of(config.id));
         let recovered = last_stamp(&consensus)?;
         let alone = consensus.is_alone() && config.durability == DurabilityMode::Memory;
-        let cost = match config.durability {
-            DurabilityMode::Fsync => Cost::Highest,
-            DurabilityMode::Memory if alone => Cost::Low,
-            DurabilityMode::Memory => Cost::High,
-        };
+        let cost = Cost::of(config.durability, alone);
         let others = config.members.iter().map(|m| m.id).filter(|id| *id != config.id);
         let mut pulse =
             Pulse::new(config.id, config.members.len(), Duration::from_millis(tuning.max_lag_ms));
