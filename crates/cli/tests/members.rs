@@ -555,42 +555,6 @@ fn skein_run_keeps_its_replicas() {
     }
 }
 
-/// A replica whose log is in memory would not know of a change when it starts again: each change is refused with that reason, by the leader and for others, and the members go on:
-/// one that was lost comes back, and has what was written meanwhile.
-#[test]
-fn members_with_their_logs_in_memory_do_not_change() {
-    const ALL: [u64; 3] = [1, 2, 3];
-    let mut nodes = Nodes::new();
-    nodes.hosts.setup.durability = "memory";
-    for id in ALL {
-        nodes.begin(id, "found", &ALL);
-    }
-    wait_redis(nodes.ports[0]);
-    let leader = nodes.leader(&ALL);
-    let follower = leader % 3 + 1;
-    for at in [leader, follower] {
-        for change in CHANGES {
-            let why = [
-                "cluster grows",
-                "members cannot change while the log is in memory only",
-                "use durability = \"fsync\"",
-            ];
-            assert_line(&nodes.skein(at, &[&["members"], change].concat()), 2, &why);
-        }
-    }
-    nodes.kill(follower);
-    let mut redis = wait_redis(nodes.ports[leader as usize - 1]);
-    redis.set("key", "value").unwrap();
-    nodes.start(follower);
-    nodes.wait_equal(&ALL);
-    for id in ALL {
-        assert_eq!(nodes.members(id), ALL, "{}", nodes.evidence());
-        let mut redis = wait_redis(nodes.ports[id as usize - 1]);
-        assert_eq!(redis.say("GET key").text(), "value");
-    }
-    nodes.compare_all(follower, &ALL);
-}
-
 #[test]
 fn clients_of_a_follower_that_continues_from_an_image_are_served() {
     let mut nodes = Nodes::new();

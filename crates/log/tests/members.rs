@@ -254,9 +254,102 @@ fn what_would_do_harm_is_refused_with_the_reason() {
     let mut crowd = Cluster::new(MAX_REPLICAS as u64, Durability::Fsync);
     crowd.elect();
     refused(&mut crowd, &add(10), "at most 9 replicas");
-    let mut forgetful = Cluster::new(3, Durability::Memory);
-    forgetful.elect();
-    refused(&mut forgetful, &add(4), "in memory only");
+}
+
+/// Every start is the loss of a log, and the new members' configurations are not the founders'.
+#[test]
+fn members_with_logs_in_memory_come_go_and_return_after_all_founders_were_replaced() {
+    let mut cluster = Cluster::new(1, Durability::Memory);
+    let leader = cluster.elect();
+    cluster.propose(leader, "a");
+    for _ in 2..=3 {
+        let new = cluster.join();
+        carry_out(&mut cluster, &add(new));
+    }
+    assert_members(&mut cluster, &[1, 2, 3]);
+    // The founder, whose configuration names it alone, is one that lost its log.
+    returns_empty(&mut cluster, 1);
+    assert_members(&mut cluster, &[1, 2, 3]);
+    for old in 1..=3 {
+        let new = cluster.join();
+        carry_out(&mut cluster, &replace(old, new));
+        cluster.kill(old, true);
+    }
+    let leader = cluster.leader().unwrap();
+    cluster.propose(leader, "b");
+    for id in 4..=6 {
+        returns_empty(&mut cluster, id);
+        assert_members(&mut cluster, &[4, 5, 6]);
+    }
+    assert_executes(&mut cluster, &[4, 5, 6], &["a", "b"]);
+    // One that was removed, and a founder, change nothing: nobody knows their new selves.
+    for gone in [1, 2] {
+        cluster.restart(gone);
+        let incarnation = cluster.at(gone).incarnation;
+        for _ in 0..60 {
+            let leader = cluster.leader().unwrap();
+            cluster.at(leader).consensus.request_rejoin(ReplicaId(gone), incarnation);
+            cluster.tick();
+            let status = cluster.at(gone).consensus.status();
+            assert_eq!((status.role, status.term.0, status.last_index.0), (Role::Learner, 0, 0));
+        }
+    }
+    assert_members(&mut cluster, &[4, 5, 6]);
+}
+
+/// It dies and comes back with nothing, and is a member with a vote again.
+fn returns_empty(cluster: &mut Cluster, id: u64) {
+    cluster.kill(id, true);
+    cluster.restart(id);
+    let incarnation = cluster.at(id).incarnation;
+    assert!(incarnation > 0);
+    assert_eq!(voters(cluster, id), []);
+    cluster.tick_until("it has its vote back", |cluster| {
+        let Some(leader) = cluster.leader() else { return false };
+        cluster.at(leader).consensus.request_rejoin(ReplicaId(id), incarnation);
+        let peers = cluster.at(leader).consensus.status();
+        peers.is_whole() && peers.peers.iter().any(|p| (p.id.0, p.incarnation) == (id, incarnation))
+    });
+}
+
+/// It says hello once, to one that does not know the members then, and leads later.
+#[test]
+fn one_that_lost_its_log_is_taken_in_by_a_leader_that_joined_after_its_hello() {
+    let mut cluster = Cluster::new(3, Durability::Memory);
+    let leader = cluster.elect();
+    let lost = leader % 3 + 1;
+    cluster.kill(lost, true);
+    cluster.restart(lost);
+    let new = cluster.join();
+    cluster.at(new).consensus.request_rejoin(ReplicaId(lost), 1);
+    // The others do not hear it.
+    for id in (1..=3).filter(|id| *id != lost) {
+        cluster.cut.extend([(id, lost), (lost, id)]);
+    }
+    carry_out(&mut cluster, &add(new));
+    cluster.at(leader).consensus.transfer_leadership(ReplicaId(new));
+    cluster.tick_until("it has its vote back", |cluster| {
+        let status = cluster.at(new).consensus.status();
+        status.role == Role::Leader
+            && status.peers.iter().any(|p| (p.id.0, p.incarnation, p.voter) == (lost, 1, true))
+    });
+}
+
+/// A vote that died with its log counts in no majority of those that would be left.
+#[test]
+fn a_vote_that_is_lost_with_a_log_in_memory_is_not_counted_for_a_removal() {
+    let mut cluster = Cluster::new(3, Durability::Memory);
+    let leader = cluster.elect();
+    let (lost, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.kill(lost, true);
+    let refused = |cluster: &mut Cluster, expected| {
+        let found = refusal(cluster, &remove(other));
+        assert!(found.contains(expected), "{found}");
+    };
+    refused(&mut cluster, "only 1 of 2 replicas would be connected");
+    cluster.restart(lost);
+    cluster.at(leader).consensus.request_rejoin(ReplicaId(lost), 1);
+    refused(&mut cluster, "another change is under way");
 }
 
 #[test]

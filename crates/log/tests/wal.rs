@@ -125,7 +125,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     assert!(matches!(with(other), Some(WalError::OtherCluster { .. })));
     let other = WalOptions { program: ProgramHash([8; 32]), ..options() };
     assert!(matches!(with(other), Some(WalError::OtherProgram { .. })));
-    let memory = Identity::open(&disk, CLUSTER, PROGRAM).err();
+    let memory = Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, false).err();
     assert!(matches!(memory, Some(WalError::OtherDurability { made_for: "fsync", .. })));
 
     let newer = disk.fork();
@@ -255,16 +255,16 @@ fn real_files_keep_entries_over_segments_and_restarts() {
 #[test]
 fn a_kept_memory_marker_counts_starts() {
     let disk = SimDisk::new();
-    let open = || Identity::open(&disk, CLUSTER, PROGRAM);
+    let open = || Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, false);
     assert!(matches!(open().err(), Some(WalError::NoLog { .. })));
-    assert_eq!(Identity::create(&disk, CLUSTER, PROGRAM, 0).unwrap().incarnation(), 0);
+    assert_eq!(create(&disk, false).unwrap().incarnation(), 0);
     for expected in 1..3 {
         assert_eq!(open().unwrap().incarnation(), expected);
     }
     let first = open().unwrap();
     assert!(matches!(open().err(), Some(WalError::InUse { .. })));
     drop(first);
-    let other = Identity::open(&disk, ClusterId(1), PROGRAM).err();
+    let other = Identity::open(Arc::new(disk.clone()), ClusterId(1), PROGRAM, false).err();
     assert!(matches!(other, Some(WalError::OtherCluster { .. })));
     let as_log = Wal::open(Arc::new(disk.clone()), options()).err();
     assert!(matches!(as_log, Some(WalError::OtherDurability { made_for: "memory", .. })));
@@ -274,31 +274,84 @@ fn a_kept_memory_marker_counts_starts() {
     assert!(matches!(open().err(), Some(WalError::Damaged { .. })));
 }
 
+fn create(disk: &SimDisk, sole: bool) -> Result<Identity, WalError> {
+    Identity::create(Arc::new(disk.clone()), CLUSTER, PROGRAM, 0, sole)
+}
+
+#[test]
+fn a_memory_marker_of_a_founder_counts_once_it_has_met_others() {
+    let disk = SimDisk::new();
+    let open = |sole| Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, sole).unwrap();
+    drop(create(&disk, true));
+    for sole in [true, false] {
+        assert_eq!(open(sole).incarnation(), 0, "nobody heard of it");
+    }
+    open(true).meets_others().unwrap();
+    for expected in 1..3 {
+        // Whatever its configuration says by now.
+        assert_eq!(open(true).incarnation(), expected);
+    }
+    // One that joins is not alone, either.
+    let joins = Identity::create(Arc::new(disk.clone()), CLUSTER, PROGRAM, 7, true).unwrap();
+    drop(joins);
+    assert_eq!(open(true).incarnation(), 8);
+}
+
+#[test]
+fn a_memory_marker_of_an_earlier_version_is_read() {
+    for (sole, expected) in [(true, 0), (false, 6)] {
+        let disk = SimDisk::new();
+        let mut bytes = b"SKEINID1".to_vec();
+        bytes.extend(CLUSTER.0.to_le_bytes());
+        bytes.extend(PROGRAM.0);
+        bytes.extend(5_u64.to_le_bytes());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        disk.set_bytes("identity", bytes);
+        let open = || Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, sole).unwrap();
+        assert_eq!(open().incarnation(), expected);
+        open().meets_others().unwrap();
+        assert!(open().incarnation() > 0);
+    }
+}
+
 #[test]
 fn a_memory_marker_never_goes_back_over_a_crash() {
-    for stop_after in 0..40 {
-        for seed in 0..20 {
-            let disk = SimDisk::new();
-            disk.set_faults(Faults { stop_after: Some(stop_after), ..Faults::default() });
-            let mut spoken = None;
-            let mut start = Identity::create(&disk, CLUSTER, PROGRAM, 0);
-            let begun = start.is_ok();
-            while let Ok(identity) = start {
-                // From here on the replica may promise things as this incarnation.
-                assert!(spoken < Some(identity.incarnation()));
-                spoken = Some(identity.incarnation());
-                drop(identity);
-                start = Identity::open(&disk, CLUSTER, PROGRAM);
-            }
-            disk.crash(&mut SimRng::new(seed));
-            let next = match begun {
-                true => Identity::open(&disk, CLUSTER, PROGRAM),
-                false => Identity::create(&disk, CLUSTER, PROGRAM, 0),
-            };
-            let next = next.expect("no torn file").incarnation();
-            assert!(spoken < Some(next), "stopped after {stop_after}, seed {seed}");
+    for (stop_after, seed) in (0..40).flat_map(|stop| (0..20).map(move |seed| (stop, seed))) {
+        let disk = SimDisk::new();
+        let open = || Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, false);
+        disk.set_faults(Faults { stop_after: Some(stop_after), ..Faults::default() });
+        let mut spoken = None;
+        let mut start = create(&disk, false);
+        let begun = start.is_ok();
+        while let Ok(identity) = start {
+            // From here on the replica may promise things as this incarnation.
+            assert!(spoken < Some(identity.incarnation()));
+            spoken = Some(identity.incarnation());
+            drop(identity);
+            start = open();
         }
+        disk.crash(&mut SimRng::new(seed));
+        let next = if begun { open() } else { create(&disk, false) };
+        let next = next.expect("no torn file").incarnation();
+        assert!(spoken < Some(next), "stopped after {stop_after}, seed {seed}");
     }
+}
+
+#[test]
+fn that_a_founder_met_others_is_not_forgotten_over_a_crash() {
+    let mut met = 0;
+    for (stop_after, seed) in (0..40).flat_map(|stop| (0..20).map(move |seed| (stop, seed))) {
+        let disk = SimDisk::new();
+        drop(create(&disk, true).unwrap());
+        disk.set_faults(Faults { stop_after: Some(stop_after), ..Faults::default() });
+        let open = || Identity::open(Arc::new(disk.clone()), CLUSTER, PROGRAM, true);
+        let told = open().and_then(|mut identity| identity.meets_others()).is_ok();
+        disk.crash(&mut SimRng::new(seed));
+        let next = open().expect("no torn file").incarnation();
+        assert!(next > 0 || !told, "stopped after {stop_after}, seed {seed}");
+        met += u64::from(told);
+    }
+    assert!((100..700).contains(&met), "{met} of 800 knew it before the crash");
 }
 
 #[test]

@@ -331,6 +331,7 @@ impl NodeConfig {
             mode: self.mode.name(),
             id: ReplicaId(self.id),
             members: self.peers.iter().map(member).collect(),
+            noted: skein_replica::config::Noted::default(),
             // Its parent has as many nodes as it was told.
             fixed_members: matches!(self.publisher, Publisher::Inherited { .. }),
             address: self.listen_address().map(|address| address.to_string()).unwrap_or_default(),

@@ -15,6 +15,7 @@ pub mod founding;
 pub mod images;
 pub mod import;
 pub mod key;
+mod members;
 pub mod memory;
 pub mod node;
 pub mod place;

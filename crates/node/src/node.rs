@@ -8,6 +8,7 @@ use crate::error::{ExitReason, NodeError};
 use crate::images::Store;
 use crate::images::adopt::Adopted;
 use crate::import;
+use crate::members;
 use crate::reactor::{Log, Mailbox, Parts, Reactor};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
@@ -34,8 +35,6 @@ pub struct Node {
     metrics_at: Option<SocketAddr>,
     images: Store,
     about: About,
-    // Keeps the data directory's lock.
-    _identity: Option<Identity>,
 }
 
 /// A node that was killed keeps its directory until the kernel has taken back all that it had: so long the next one waits.
@@ -121,9 +120,12 @@ impl Node {
                 wal = Some(opened.wal);
             }
             Durability::Memory => {
+                let sole = config.peers.len() == 1;
                 let opened = match begin {
-                    Some(incarnation) => Identity::create(&*disk, cluster, program, incarnation)?,
-                    None => Identity::open(&*disk, cluster, program)?,
+                    Some(incarnation) => {
+                        Identity::create(disk, cluster, program, incarnation, sole)?
+                    }
+                    None => Identity::open(disk, cluster, program, sole)?,
                 };
                 incarnation = opened.incarnation();
                 identity = Some(opened);
@@ -162,6 +164,7 @@ impl Node {
         };
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();
+        let noted = members::of_former_life(&config.data_dir, begin);
         let parts = Parts {
             config,
             consensus,
@@ -171,9 +174,11 @@ impl Node {
             metrics: metrics_too,
             images: Some(images.clone()),
             log,
+            identity,
+            noted,
         };
         let reactor = Reactor::new(parts)?;
-        Ok(Self { reactor, metrics, admin_path, metrics_at, images, about, _identity: identity })
+        Ok(Self { reactor, metrics, admin_path, metrics_at, images, about })
     }
 
     /// The way for other threads to reach the node.

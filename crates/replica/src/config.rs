@@ -4,7 +4,7 @@ pub use crate::outgoing::{OutgoingConfig, Rule};
 use serde::{Deserialize, Serialize};
 use skein_log::{Config as ConsensusConfig, Durability, Place};
 pub use skein_log::{Kind, NoKind, unfit_kinds};
-use skein_model::{EntryRef, ReplicaId};
+use skein_model::{EntryRef, LogIndex, ReplicaId};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub struct ReplicaConfig {
     pub id: ReplicaId,
     /// The founders of the cluster, this replica included; of a replica that joins, itself and those where it knocks. What the log says counts more.
     pub members: Vec<Member>,
+    /// What a former life has noted of the members.
+    pub noted: Noted,
     /// Whether the members stay as they are.
     pub fixed_members: bool,
     /// Where the others find this replica, for its status.
@@ -62,6 +64,15 @@ pub struct Member {
     pub address: String,
     /// What it does.
     pub kind: Kind,
+}
+
+/// The members as they were when a replica last noted them, for a next life that has lost its log: where to ask for it. Never whose votes count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// This replica was a member after this change of the members.
+    pub member_at: Option<LogIndex>,
+    /// The others, each with its node's address.
+    pub others: Vec<(ReplicaId, String)>,
 }
 
 impl ReplicaConfig {

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
 use skein_log::frame::{Hello, Levels};
+use skein_log::identity::Identity;
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
+use skein_replica::config::Noted;
 use skein_replica::environment::{
     Clock, Image, ImageFile, Images, Kept, Observer, Outside, PeerEvent, Places, Servers, Since,
     Storage, Transport,
@@ -92,6 +94,10 @@ pub struct Around {
     /// The replicas that it knows, and those whose connections it takes: all, or those of a change of the members.
     pub known: BTreeSet<ReplicaId>,
     pub since: Option<Since>,
+    /// What it has noted of the members, if it did.
+    pub noted: Option<Noted>,
+    /// What is on disk of a log in memory.
+    pub identity: Option<Identity>,
     /// The newest change of the members that each peer knew when it was connected.
     pub claims: BTreeMap<ReplicaId, LogIndex>,
     /// What its hellos say of levels.
@@ -165,6 +171,8 @@ impl Around {
             later: BTreeMap::new(),
             known: BTreeSet::new(),
             since: None,
+            noted: None,
+            identity: None,
             claims: BTreeMap::new(),
             levels: None,
             parted: Vec::new(),
@@ -266,7 +274,13 @@ impl Transport for Around {
     }
 
     fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, _now: Duration) {
-        self.known = peers.into_iter().map(|(id, _)| id).collect();
+        if let Some(identity) = self.identity.as_mut().filter(|_| !peers.is_empty()) {
+            identity.meets_others().expect("only a log on disk meets a disk that fails");
+        }
+        self.known = peers.iter().map(|(id, _)| *id).collect();
+        if let Some(since) = since {
+            self.noted = Some(Noted { member_at: Some(since.index), others: peers });
+        }
         self.since = since;
         let Self { known, peers, heard, parted, claims, .. } = self;
         if let Some(since) = since {

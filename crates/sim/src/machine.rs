@@ -18,7 +18,7 @@ use skein_log::{
 };
 use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr, entry};
 use skein_replica::ReplicaError;
-use skein_replica::config::{Kind, Member, OnExit, OutgoingConfig, ReplicaConfig};
+use skein_replica::config::{Kind, Member, Noted, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::{Mode, Order};
 use skein_replica::replica::{Parts, Replica};
@@ -62,7 +62,6 @@ pub struct Process {
     /// Of a replica with a log on disk.
     pub wal: Option<Wal>,
     reader: Option<WalReader>,
-    _identity: Option<Identity>,
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// The writes being synced,
@@ -140,6 +139,8 @@ pub struct Machine {
     pub servers: Servers,
     /// The images on its disk.
     pub images: Shelf,
+    /// What its last node noted of the members.
+    pub noted: Noted,
     /// The certainly durable data of its disk, and a write that may be only in its cache.
     pub kept: Kept,
     pub in_flight: bool,
@@ -182,6 +183,7 @@ impl Machine {
             slow_disk_us: 0,
             servers: Servers::Work,
             images: Shelf::default(),
+            noted: Noted::default(),
             kept: Kept::default(),
             in_flight: false,
         }
@@ -238,6 +240,7 @@ fn replica_config(id: ReplicaId, peers: &[(u64, Kind)], plan: &Plan) -> ReplicaC
         durability: plan.durability_mode(),
         outgoing: OutgoingConfig::default(),
         on_exit: OnExit::Stop,
+        noted: Noted::default(),
         data_dir: PathBuf::from("/nowhere"),
         output: PathBuf::from("/nowhere/server.log"),
         checkpoint: plan.checkpoint.clone(),
@@ -255,7 +258,8 @@ impl Process {
         now_us: u64,
     ) -> Result<(Self, u64, Kept), ReplicaError> {
         let (disk, begin) = (&machine.disk, machine.begin);
-        let config = replica_config(machine.id, &machine.peers, plan);
+        let mut config = replica_config(machine.id, &machine.peers, plan);
+        config.noted = machine.noted.clone();
         let mut recovered = Recovered::default();
         let (mut process_wal, mut identity) = (None, None);
         let mut incarnation;
@@ -277,9 +281,12 @@ impl Process {
                 process_wal = Some(opened.wal);
             }
             Durability::Memory => {
+                let (disk, sole) = (Arc::new(disk.clone()), machine.peers.len() == 1);
                 let taken = match begin {
-                    Some(incarnation) => Identity::create(disk, CLUSTER, PROGRAM, incarnation)?,
-                    None => Identity::open(disk, CLUSTER, PROGRAM)?,
+                    Some(incarnation) => {
+                        Identity::create(disk, CLUSTER, PROGRAM, incarnation, sole)?
+                    }
+                    None => Identity::open(disk, CLUSTER, PROGRAM, sole)?,
                 };
                 incarnation = taken.incarnation();
                 identity = Some(taken);
@@ -308,6 +315,7 @@ impl Process {
         let timer = (plan.timer_ns, plan.timer_speaks);
         let mut env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
         (env.images, env.imaged) = machine.images.at_start();
+        env.identity = identity;
         let metrics = Arc::<Metrics>::default();
         let is_active = consensus.kind_of(machine.id) == Kind::Active;
         let server = is_active.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));
@@ -323,7 +331,6 @@ impl Process {
             replica,
             wal: process_wal,
             reader,
-            _identity: identity,
             metrics,
             writing: None,
             unsynced: Unsynced::default(),

@@ -378,8 +378,7 @@ impl Plan {
             plan.quick_servers = SimRng::new(seed.rotate_left(8)).chance(50);
             plan.draw_first_leaders_end(seed);
             plan.not_restored = one_of(&mut SimRng::new(seed.rotate_left(20)), &[0, 0, 50]);
-            // Members in a log in memory do not change.
-            let possible = plan.durability == Durability::Fsync && !plan.loses_some;
+            let possible = !plan.loses_some;
             let wanted = options.broken.is_none();
             let drawn = SimRng::new(seed.rotate_left(16)).chance(80);
             plan.operator = possible && wanted && plan.fault_every_us > 0 && drawn;
@@ -487,8 +486,7 @@ impl Plan {
     fn draw_few_founders(&mut self, seed: u64, options: &Options) {
         let rng = &mut SimRng::new(seed.rotate_left(4));
         let random = options.broken.is_none() && options.scenario == Scenario::Random;
-        // In memory they are no more than one can lose, and do not grow.
-        if random && self.durability == Durability::Fsync && rng.chance(8) {
+        if random && rng.chance(8) {
             self.replicas = one_of(rng, &[1, 1, 2]);
             self.loses_some = false;
             // No majority of clocks is right.
@@ -526,7 +524,10 @@ impl Plan {
         let ways = [Levels::Before, Levels::Before, Levels::Newest, Levels::Newest]
             .map(|levels| (levels, rng.chance(50)));
         let (levels, grows) = ways[rng.below(4) as usize];
+        // One or two with logs in memory survive no start of a node.
+        let may_start_again = self.durability == Durability::Fsync || self.replicas > 2;
         let may_grow = options.scenario == Scenario::Random
+            && may_start_again
             && options.broken.is_none()
             && self.fault_every_us > 0
             && !self.loses_some;

@@ -121,7 +121,7 @@ fn no_seed_breaks_a_promise() {
     assert!(not_restored * 50 > reports.len(), "images that cannot be used: {not_restored}");
     // As users have it, and in most clusters here.
     assert!(in_turn > 2 * reports.len(), "images are taken in turn: {in_turn}");
-    // One in twenty clusters begins with one replica or two, and one in five of these has more than two in the end.
+    // One in twelve clusters begins with one replica or two, and one in five of these has more than two in the end.
     assert!(reports.len() < 1000 || grown * 300 > reports.len(), "clusters grow: {grown}");
     // Digests, and so images that can be compared, are rare in runs that short.
     assert!(flips < 80 || mended * 100 > flips, "memory that differs is found");

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     base::Members,
     places::{Context, Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, is_address},
-    types::{Durability, LogEntry, Role, incarnation_of, majority, member_id, replica_of},
+    types::{LogEntry, Role, incarnation_of, majority, member_id, replica_of},
 };
 use protobuf::Message as _;
 use raft::{
@@ -76,11 +76,6 @@ pub enum ChangeError {
     /// The leader is to go: it must hand leadership on before.
     #[error("this replica leads and is to go: another one must lead first")]
     Leads,
-    /// A log in memory does not keep the members.
-    #[error(
-        "members cannot change while the log is in memory only, as a replica that starts again would not know them: use durability = \"fsync\""
-    )]
-    InMemory,
     /// An id that no replica can have.
     #[error("a replica's id is from 1 to 65535")]
     Id,
@@ -216,9 +211,6 @@ impl Consensus {
     ) -> Result<Progress, ChangeError> {
         if self.node.raft.state != StateRole::Leader {
             return Err(ChangeError::NotLeader(self.leader()));
-        }
-        if self.config.durability == Durability::Memory {
-            return Err(ChangeError::InMemory);
         }
         match wanted {
             Change::Add(id, address, kind) => {

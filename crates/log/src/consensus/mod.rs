@@ -59,8 +59,10 @@
 //! of its former self in one joint change. Until then the cluster counts the former self as down; [`Status::is_whole`]
 //! says when another loss is harmless.
 //!
-//! With [`Durability::Memory`] every start is such a loss ([`crate::identity`] counts them); a log in memory is bounded by
-//! [`Consensus::compact`] alone. With a log on disk it is one when the data directory was damaged and removed
+//! With [`Durability::Memory`] every start is such a loss ([`crate::identity`] counts them), but for a founder that never met another replica; a log in memory is bounded by
+//! [`Consensus::compact`] alone. A replica that returns knows no members, whatever its configuration says: it does not
+//! campaign until the log that it is filled with names it, and nobody counts its vote before. So only the log says whose votes count, also when all founders were
+//! replaced meanwhile. With a log on disk it is one when the data directory was damaged and removed
 //! ([`crate::wal::WalOptions::incarnation`]).
 
 mod api;
@@ -183,15 +185,11 @@ pub struct Consensus {
 impl Consensus {
     /// Starts a replica from its recovered log. `reader` reads persisted entries back.
     pub fn new(
-        mut config: Config,
+        config: Config,
         recovered: Recovered,
         reader: Option<Box<dyn EntryReader + Send>>,
     ) -> Result<Self, ConsensusError> {
         config.check()?;
-        if config.voters.len() == 1 && config.durability == Durability::Memory {
-            // No other replica remembers what it forgot: its log begins anew.
-            config.incarnation = 0;
-        }
         let member = member_id(config.id, config.incarnation);
         let applied = recovered.hard_state.commit;
         if applied > recovered.last_index() {

@@ -452,9 +452,12 @@ impl Cluster {
     pub fn restart(&mut self, id: u64) {
         let (durability, config) = (self.durability, self.config);
         let base = self.base.clone();
+        let alone = self.count == 1;
         let replica = self.at(id);
         let incarnation = match durability {
             Durability::Fsync => replica.incarnation,
+            // As `Identity` counts.
+            Durability::Memory if alone => 0,
             Durability::Memory => replica.incarnation + 1,
         };
         let (disk, images) = (replica.disk.clone(), std::mem::take(&mut replica.images));

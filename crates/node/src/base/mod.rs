@@ -34,7 +34,6 @@ pub mod edition;
 pub mod fetch;
 pub mod index;
 mod late;
-mod members;
 mod needed;
 mod notes;
 pub mod pin;
@@ -51,6 +50,7 @@ pub mod work;
 use crate::base::edition::Commands;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::members;
 use crate::transport::Address;
 use index::{Contents, Index, Kept, Text};
 use skein_log::disk::durable;
@@ -215,7 +215,6 @@ impl Base {
         if let Some(node) = &self.node {
             let mut others = node.others.lock().unwrap_or_else(PoisonError::into_inner);
             if *others != members {
-                members::note(&node.config.data_dir, &members);
                 *others = members;
             }
         }
@@ -227,7 +226,7 @@ impl Base {
         let known = known.map(|others| others.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all = known.map_or_else(Vec::new, |others| others.clone());
         if all.is_empty() {
-            all = members::noted(&config.data_dir);
+            all = members::noted(&config.data_dir).others;
             all.retain(|(id, _)| *id != config.id);
         }
         for peer in config.peers.iter().filter(|peer| peer.id != config.id) {

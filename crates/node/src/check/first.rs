@@ -11,6 +11,7 @@ use oneshot::{Receiver, TryRecvError};
 use skein_log::frame::Hello;
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
 use skein_model::{LogIndex, ReplicaId};
+use skein_replica::config::Noted;
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Command, Inbox, Standing};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -74,8 +75,18 @@ impl FirstRun {
             Hello { replica: id, incarnation: 0, durability, program, membership, levels: None };
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
-        let parts =
-            Parts { config, consensus, hello, cluster, launcher, metrics, images: None, log: None };
+        let parts = Parts {
+            config,
+            consensus,
+            hello,
+            cluster,
+            launcher,
+            metrics,
+            images: None,
+            log: None,
+            identity: None,
+            noted: Noted::default(),
+        };
         let (results, recording) = mpsc::channel();
         let seen = Shared::default();
         let recorder = Recorder::new(seen.clone(), results)

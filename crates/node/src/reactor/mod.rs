@@ -30,6 +30,7 @@ use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::images::Store;
 use crate::key;
+use crate::members;
 use crate::relay::Asked;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
@@ -44,14 +45,16 @@ use peers::Peers;
 use ports::Ports;
 use relief::Relief;
 use skein_log::frame::Hello;
+use skein_log::identity::Identity;
 use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
 use skein_model::LogIndex;
+use skein_replica::config::Noted;
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::Order;
 use skein_replica::server::Link;
-use skein_replica::{Inbox, Replica, ReplicaError, replica};
+use skein_replica::{Inbox, Replica, ReplicaConfig, ReplicaError, replica};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
@@ -111,6 +114,10 @@ pub struct Parts {
     pub images: Option<Store>,
     /// The log on disk, and the reader of old entries for others.
     pub log: Option<Log>,
+    /// What is on disk of a log in memory; it keeps the data directory's lock.
+    pub identity: Option<Identity>,
+    /// What a former life has noted of the members.
+    pub noted: Noted,
 }
 
 /// A log on disk, of which the loop's thread has no part yet.
@@ -136,7 +143,7 @@ impl Reactor {
     /// # Errors
     /// A system resource is missing.
     pub fn new(parts: Parts) -> Result<Self, NodeError> {
-        let Parts { config, consensus, hello, cluster, launcher, metrics, images, log } = parts;
+        let Parts { config, consensus, hello, cluster, launcher, metrics, images, log, .. } = parts;
         let sources = Sources::new().map_err(NodeError::system("make an event loop"))?;
         let waker =
             Waker::new(sources.urgent(), WAKER).map_err(NodeError::system("make a waker"))?;
@@ -186,6 +193,8 @@ impl Reactor {
             keeper: None,
             former: Vec::new(),
             answered: Answered::default(),
+            identity: parts.identity,
+            members: members::Notes::of(&config.data_dir),
             cores: Cores::default(),
         };
         if let Some(Log { wal, old }) = log {
@@ -205,7 +214,7 @@ impl Reactor {
         let first = is_active.then(|| Link::new(config.tuning.sizes(), 1, corrupt_at));
         let server = first.transpose()?;
         let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
-        let config = config.replica();
+        let config = ReplicaConfig { noted: parts.noted, ..config.replica() };
         let parts = replica::Parts { config, mode, consensus, env, server, metrics };
         let replica = Replica::new(parts)?;
         if let Some(base) = &replica.env.base {

@@ -13,6 +13,7 @@ use crate::base::work::BaseWork;
 use crate::begin::Answered;
 use crate::error::NodeError;
 use crate::images::Restart;
+use crate::members;
 use crate::place;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
@@ -23,6 +24,7 @@ use mio::{Interest, Token};
 use nix::time::{ClockId, clock_gettime};
 use skein_arena::layout::Sizes;
 use skein_log::frame::Levels;
+use skein_log::identity::Identity;
 use skein_log::wal::thread::WalThread;
 use skein_log::{LogEntry, OldEntries, Persist, Ticket};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
@@ -70,6 +72,10 @@ pub struct System {
     pub(super) former: Vec<Keeper>,
     /// Notes when the outside first sees anything of what is in the log.
     pub(super) answered: Answered,
+    /// What is on disk of a log in memory.
+    pub(super) identity: Option<Identity>,
+    /// The members, for the next life.
+    pub(super) members: members::Notes,
     /// Where the loop's thread may run.
     pub(super) cores: Cores,
 }
@@ -130,7 +136,17 @@ impl Transport for System {
                 None
             }
         });
-        self.peers.set(parsed.collect(), since, now, &mut self.heard);
+        let mut peers: Vec<_> = parsed.collect();
+        let identity = self.identity.as_mut().filter(|_| !peers.is_empty());
+        if let Some(Err(error)) = identity.map(Identity::meets_others) {
+            // The next request for a change tries again.
+            tracing::error!(event = "others_not_met", %error);
+            peers.clear();
+        }
+        if let Some(since) = since {
+            self.members.note(since.index, &peers);
+        }
+        self.peers.set(peers, since, now, &mut self.heard);
     }
 
     fn silent_after(&mut self, silence: Duration) {

@@ -1,6 +1,7 @@
 //! The members of the cluster, as this replica knows them from its log, and an operator's requests about them.
 //!
-//! Whatever counts replicas counts those with a vote. A replica that has joined and does not know the members yet takes its configuration's peers for them.
+//! Whatever counts replicas counts those with a vote. A replica that does not know the members yet, as it has joined or lost its log,
+//! takes those for them that it noted in a former life, or its configuration's peers. It neither leads nor votes by them.
 
 use super::{Environment, Replica};
 use crate::agreement::gather::Cost;
@@ -119,7 +120,11 @@ impl<E: Environment> Replica<E> {
         let known = self.consensus.members();
         let mut voters = self.consensus.voters();
         if voters.is_empty() {
-            voters = self.config.members.iter().map(|member| member.id).collect();
+            let noted = self.config.noted.others.iter().map(|(id, _)| *id);
+            voters = match self.config.noted.others.is_empty() {
+                true => self.config.members.iter().map(|member| member.id).collect(),
+                false => noted.chain([self.own]).collect(),
+            };
         }
         self.replicas = voters.len();
         self.members.voters = voters;
@@ -163,8 +168,11 @@ impl<E: Environment> Replica<E> {
     fn follow_peers(&mut self, known: &[MemberStatus]) {
         let mut peers: BTreeMap<ReplicaId, String> =
             known.iter().map(|member| (member.id, member.place.address.clone())).collect();
-        // One that is not a member yet goes on to knock where its configuration says.
+        // One that is not a member yet goes on to knock where its configuration says, and where members were.
         let joins = !self.consensus.takes_part();
+        for (id, address) in self.config.noted.others.iter().filter(|_| joins) {
+            peers.entry(*id).or_insert_with(|| address.clone());
+        }
         for member in &self.config.members {
             match peers.get_mut(&member.id) {
                 // A program from before did not write down where it is.
@@ -199,7 +207,8 @@ impl<E: Environment> Replica<E> {
         self.members.connected = self.env.connected().filter(|id| voters.contains(id)).count();
     }
 
-    /// Another replica says that this one is no member, of so many with a vote. One that was a member up to now and whose log has no later change believes it.
+    /// Another replica says that this one is no member, of so many with a vote. One that was a member up to now and whose log has no later change believes it; so does
+    /// one whose log is lost, and that was a member before.
     ///
     /// It ends when a majority says so, or after [`GONE_FOR`]: others may not have heard yet that its removal is committed, and need its vote to elect
     /// the leader who knows.
@@ -207,7 +216,9 @@ impl<E: Environment> Replica<E> {
         let known = self.consensus.membership().0;
         let news = index > known && self.consensus.takes_part();
         let confirms = index >= known && self.consensus.is_removed();
-        if !(news || confirms) {
+        let knows_nobody = known == 0 && !self.consensus.takes_part();
+        let was_member = self.config.noted.member_at.is_some_and(|at| at.0 < index);
+        if !(news || confirms || knows_nobody && was_member) {
             return;
         }
         self.members.gone_since.get_or_insert(self.now);

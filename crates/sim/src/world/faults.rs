@@ -43,9 +43,9 @@ impl World {
         }
     }
 
-    /// A memory-only log promises to survive a minority: no node may die before the last dead one has its vote back.
+    /// A memory-only log promises to survive a minority: no node may die before the last dead one has its vote back. One of three may while the operator changes the members.
     pub(super) fn may_die(&self) -> bool {
-        self.plan.durability == Durability::Fsync || self.is_whole()
+        self.plan.durability == Durability::Fsync || self.is_whole() || self.operator.spare
     }
 
     /// Nor one that alone has what a witness has forgotten.
@@ -69,13 +69,16 @@ impl World {
             let incarnation = if forgets { 0 } else { machine.incarnation };
             status.peers.iter().any(|peer| (peer.id, peer.incarnation) == (machine.id, incarnation))
         };
+        // One that was withdrawn, or does not know yet that it was removed, is not waited for.
+        let members = self.members();
+        let goes = |id: &u64| self.operator.going.contains(id) && !members.contains(id);
         status.is_whole()
             && self.are_enough()
             && self.operator.rests()
             && self
                 .machines
                 .values()
-                .filter(|machine| !machine.retired)
+                .filter(|machine| !machine.retired && !goes(&machine.id.0))
                 .all(|machine| machine.process.is_some() && machine.is_sound() && is_known(machine))
     }
 

@@ -9,6 +9,7 @@ use skein_log::disk::sim::{Faults, SimDisk, SimRng};
 use skein_log::{Durability, OldEntries, Role};
 use skein_model::{EntryRef, LogIndex};
 use skein_replica::ReplicaError;
+use skein_replica::config::Noted;
 use skein_replica::replica::Inbox;
 use skein_replica::status::ReplicaState;
 
@@ -82,6 +83,7 @@ impl World {
         let machine = self.at(id);
         machine.rotten = false;
         machine.disk = SimDisk::new();
+        machine.noted = Noted::default();
         machine.begin = Some(machine.incarnation + 1);
         self.schedule(10_000, Event::Start(id));
     }
@@ -91,9 +93,13 @@ impl World {
         let machine = self.at(id);
         let Some(process) = machine.process.take() else { return };
         machine.in_flight = process.writing.is_some();
+        if let Some(noted) = &process.replica.env.noted {
+            machine.noted.clone_from(noted);
+        }
         machine.life += 1;
         machine.stopped = false;
         machine.disk.kill_process();
+        self.operator.spare = false;
         self.backlog.remove(&id);
         self.trace(|| format!("{id}: dies"));
         for of in process.clients.iter().filter(|_| noticed) {

@@ -35,6 +35,8 @@ pub(super) struct Operator {
     pub going: BTreeSet<u64>,
     /// Requests that came to their end.
     pub done: usize,
+    /// No node has died since all members of three or more had their votes, and what the operator does since leaves no fewer.
+    pub spare: bool,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ impl World {
 
     pub(super) fn operate(&mut self) -> Result<(), String> {
         self.schedule(AGAIN_US, Event::Operator);
+        self.operator.spare |= self.is_whole();
         if !self.operator.rests() {
             return self.go_on_with_it();
         }
