@@ -74,6 +74,11 @@ impl Mapping {
         self.has("dc") || self.has("wf")
     }
 
+    /// Whether it may have huge pages, if its file has.
+    pub(crate) const fn may_be_huge(&self) -> bool {
+        (self.start | self.end).is_multiple_of(HUGE_PAGE_BYTES)
+    }
+
     /// Whether it maps a file that has a path: unwritten pages of it are the file's.
     #[must_use]
     pub fn is_of_file(&self) -> bool {
@@ -175,7 +180,7 @@ pub(crate) fn plain(
         if !wanted(&mapping) {
             continue;
         }
-        if mapping.is_of_file() && (mapping.start | mapping.end) % HUGE_PAGE_BYTES == 0 {
+        if mapping.is_of_file() && mapping.may_be_huge() {
             return Ok(None);
         }
         mapping.is_used = true;

@@ -183,7 +183,7 @@ impl Pages {
         (rows, all == Ok(true))
     }
 
-    /// Whether a private mapping of nothing is watched from now on; `None`: it has no page.
+    /// Whether a private mapping is watched from now on; `None`: the process has no page of its own there.
     pub(crate) fn begins(&self, mapping: &Mapping, watch: &Watch) -> Option<bool> {
         watch.begins(&self.pagemap, mapping)
     }

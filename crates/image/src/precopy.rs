@@ -54,8 +54,8 @@ impl Precopied {
         Ok(hash)
     }
 
-    /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted; of mappings of so many bytes and more. Answers
-    /// how many pages it knows now: some may be written again by now.
+    /// Reads what the processes below `init` have written since the image `before`, which knows it from then on, as long as it is wanted. Answers how many pages it
+    /// knows now: some may be written again by now.
     ///
     /// # Errors
     /// The image before does not count any more.
@@ -63,7 +63,6 @@ impl Precopied {
         &mut self,
         init: u32,
         before: &mut Before,
-        min_bytes: u64,
         is_wanted: &mut dyn FnMut() -> bool,
     ) -> Result<usize> {
         let (mut read, mut learned) = (0, 0);
@@ -71,10 +70,7 @@ impl Precopied {
             // It may end at any moment.
             let Ok(pages) = Pages::of(&process) else { continue };
             let Some(watch) = Watch::of(&process) else { continue };
-            let is_read = |mapping: &Mapping| {
-                may_be_read(mapping) && mapping.end - mapping.start >= min_bytes
-            };
-            let Ok(Some(mappings)) = maps::plain(process.host_pid, is_read) else { continue };
+            let Ok(Some(mappings)) = maps::plain(process.host_pid, may_be_read) else { continue };
             let mut own = Own { read, ..Own::default() };
             let mut known = before.process(process.host_pid);
             let mut goes_on = true;
@@ -137,7 +133,7 @@ impl Precopied {
                 continue;
             }
             for (address, page) in addresses.iter().zip(piece.chunks_exact(PAGE)) {
-                // Such a page may never have been touched, and is in no image.
+                // Such a page may never have been touched, and is in no image; or it was written over a file's.
                 if !is_zero(page) {
                     let hash = self.put(page).map_err(MemoryError::read("memory for an image"))?;
                     own.learned.push((*address, hash));
@@ -174,9 +170,12 @@ fn parts(mapping: &Mapping) -> impl Iterator<Item = Mapping> {
     })
 }
 
-/// Whether a mapping is private memory of the server's own. Not a stack: it may have grown since the kernel listed it, and would be split.
+/// Whether a mapping is private memory of the server's own. Not a stack: it may have grown since the kernel listed it, and would be split. Nor what a removed file held, of which all pages are
+/// read, and files that may have huge pages, of which the list does not say enough.
 fn may_be_read(mapping: &Mapping) -> bool {
     let is_own = (SERVER_BASE as u64..LIBRARY_AT as u64).contains(&mapping.start);
     let has_kind = mapping.name.starts_with("[v") || mapping.name == "[stack]";
-    !is_own && !mapping.is_shared() && !mapping.is_of_file() && !has_kind
+    let is_left = mapping.name.ends_with(" (deleted)") || mapping.may_be_huge();
+    let is_left = mapping.is_of_file() && is_left;
+    !is_own && !mapping.is_shared() && !is_left && !has_kind
 }

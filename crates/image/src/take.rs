@@ -3,6 +3,7 @@
 //! All threads are inside the runtime, their contexts in memory, and all processes sleep: so memory, descriptors and the arena's heap are everything.
 //! What an image cannot hold is refused by name; the server stays as it is.
 
+mod aside;
 pub(crate) mod descriptors;
 mod memory;
 pub(crate) mod objects;
@@ -12,6 +13,7 @@ mod renamed;
 pub(crate) mod settings;
 mod standing;
 
+use self::aside::Aside;
 use self::descriptors::Opened;
 use self::memory::{Found, Mapped, Stand};
 use self::objects::Shared;
@@ -24,37 +26,31 @@ use crate::before::{Before, Lookup, Nowhere, Places};
 use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page, Room};
 use crate::file_pages::Ahead;
-use crate::files::{self, Files};
-use crate::inode_table::{InodeTable, TABLE_BYTES, inside, word};
+use crate::inode_table::word;
 use crate::layered::About;
 use crate::maps::{FileId, Mapping};
 use crate::pages::{PAGE_BYTES, is_zero};
 use crate::processes::{self, Process};
-use crate::raw::Raw;
 use crate::shared::SharedAhead;
-use crate::sparse::copy_pages;
 pub use crate::sparse::each_page;
 use crate::stand_ins::{SpareNumbers, StandIns};
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
-use skein_arena::layout::{HEADER_BYTES, Header, SERVER_BASE};
-use skein_arena::parts::{PARTS_BYTES, Parts};
+use skein_arena::layout::{HEADER_BYTES, Header};
 use skein_arena::restore::{
     self, Credentials, Description, Descriptor, Head, Known, Lock, Object, Parked, Program, Run,
 };
 use skein_arena::uses::Use;
-use skein_arena::writes::RECORD_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
@@ -227,24 +223,6 @@ impl Source<'_> {
         Ok(standing)
     }
 
-    /// Seeks the host's files that a server knows while it goes on, so that it need not stand for that: what is found out is known to `first`, which is to be before its first image.
-    ///
-    /// # Errors
-    /// The arena cannot be read; or there is no time left.
-    pub fn seek(&self, first: &mut Before, deadline: Instant) -> Result<()> {
-        let Self { arena, sizes, root, paths, .. } = *self;
-        let (before, ahead) = (None, None);
-        let aside = Aside { arena, sizes, root, paths, before, ahead, deadline };
-        let mut header = vec![0; HEADER_BYTES];
-        arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
-        let heap = aside.heap(&header)?;
-        let (files, _) = aside.begin_files(&header, &heap.pages)?;
-        let (found, nowhere) = aside.files(files, b"", paths())?;
-        first.places.files.extend(found.into_values());
-        first.places.nowhere = nowhere;
-        Ok(())
-    }
-
     /// Whether an image can hold what its processes have, as far as that is known without reading their memory.
     ///
     /// # Errors
@@ -355,99 +333,6 @@ struct Memory<'a, 'b> {
     /// What is to be read yet.
     private: Option<Found>,
     stand: Stand,
-}
-
-/// What is read beside the processes' memory.
-struct Aside<'a> {
-    arena: &'a File,
-    sizes: Sizes,
-    root: BorrowedFd<'a>,
-    paths: &'a (dyn Fn() -> Paths + Sync),
-    before: Option<&'a Before>,
-    ahead: Option<&'a Ahead>,
-    deadline: Instant,
-}
-
-/// What [`Aside::read`] has read.
-struct ReadAside {
-    heap: Heap,
-    found: BTreeMap<FileId, Vec<u8>>,
-    nowhere: Nowhere,
-    /// The files that may be written to through a mapping.
-    mapped: BTreeSet<FileId>,
-    rewritten: Rewritten,
-}
-
-impl Aside<'_> {
-    /// The arena's heap, the files, and what `meanwhile` reads. The names of files in use come by the channel, before the image may be given up.
-    fn read(
-        &self,
-        header: &[u8],
-        names: &Receiver<Vec<u8>>,
-        is_given_up: &AtomicBool,
-        meanwhile: impl FnOnce(&mut Rewritten) -> Result<Paths>,
-    ) -> Result<ReadAside> {
-        let heap = self.heap(header)?;
-        let (files, mut rewritten) = self.begin_files(header, &heap.pages)?;
-        // Whoever gives up says why.
-        let given_up = || MemoryError::CannotHold("memory that could not be read".into());
-        let names = names.recv().map_err(|_| given_up())?;
-        if is_given_up.load(Ordering::Relaxed) {
-            return Err(given_up());
-        }
-        let mapped = rewritten.mapped();
-        let mut paths = (self.paths)();
-        paths.extend(meanwhile(&mut rewritten)?);
-        let (found, nowhere) = self.files(files, &names, paths)?;
-        Ok(ReadAside { heap, found, nowhere, mapped, rewritten })
-    }
-
-    /// The files that the arena knows by the kernel's numbers, which are to be found, and what was written.
-    fn begin_files(&self, header: &[u8], heap: &Raw) -> Result<(Files<'_>, Rewritten)> {
-        let place = |name, bytes| inside(word(header, name), bytes, self.sizes);
-        let table =
-            InodeTable::new(heap, place(offset_of!(Header, inodes_at), TABLE_BYTES as usize));
-        let record = place(offset_of!(Header, writes_at), RECORD_BYTES);
-        let contents = self.before.map(|before| before.contents().0);
-        let rewritten = Rewritten::read(self.arena, &table, record, contents, self.ahead)
-            .map_err(MemoryError::read("the arena"))?;
-        Ok((Files::new(self.root, &table, self.before, self.deadline), rewritten))
-    }
-
-    /// Finds them.
-    fn files(&self, mut files: Files<'_>, names: &[u8], paths: Paths) -> Result<files::Found> {
-        for path in names.split(|byte| *byte == 0) {
-            files.note_used(path)?;
-        }
-        for (path, about) in paths {
-            let path = path.as_os_str().as_bytes();
-            match about {
-                Some(about) => files.note_shown(path, &about)?,
-                None => files.note(path)?,
-            }
-        }
-        // Those that were sought in directories need not be again.
-        for path in self.before.iter().flat_map(|before| &before.places.files) {
-            files.note(path)?;
-        }
-        files.finish()
-    }
-
-    /// A copy of the arena's heap.
-    fn heap(&self, header: &[u8]) -> Result<Heap> {
-        let failed = |error: std::io::Error| MemoryError::Read { what: "the arena".into(), error };
-        let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
-        let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
-        let mut pages = Raw::default();
-        let places = [begin, begin, self.sizes.file_bytes() as u64];
-        copy_pages(&mut pages, self.arena, places, || Ok(()), failed)?;
-        let (at, heap) = (word(header, offset_of!(Header, parts_at)), self.sizes.heap as u64);
-        let end = at.checked_add(PARTS_BYTES as u64).filter(|end| at != 0 && *end <= heap);
-        let table = end.map_or_else(|| vec![0; PARTS_BYTES], |end| pages.bytes(at, end));
-        let table = table.first_chunk().expect("as many bytes as the table has");
-        let owns = Parts::read(table).owns().collect();
-        Ok(Heap { pages, address, owns })
-    }
 }
 
 /// Whether a process has done this. Of memory advice: it may have told the kernel something about its memory that only the list shows which counts pages.

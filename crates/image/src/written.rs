@@ -214,12 +214,15 @@ impl Watch {
         scan.call(pagemap) != Some(0)
     }
 
-    /// Whether a private mapping of nothing is watched from now on, if it was not before; `None`: it has no page.
+    /// Whether a private mapping is watched from now on, if it was not before; `None`: the process has no page of its own there.
     pub(crate) fn begins(&self, pagemap: &File, mapping: &Mapping) -> Option<bool> {
+        let of_file = if mapping.is_of_file() { FILE } else { 0 };
         let mut region = [Region::default()];
         let mut scan = Scan {
             flags: CHECK,
             max_pages: 1,
+            inverted: of_file,
+            mask: of_file,
             any_of: PRESENT | SWAPPED,
             returned: PRESENT,
             ..Scan::of(mapping.start, mapping.end, &mut region)
@@ -227,7 +230,7 @@ impl Watch {
         match scan.call(pagemap) {
             Some(0) => None,
             Some(_) => Some(true),
-            None if !Self::has_pages(pagemap, mapping, 0) => None,
+            None if !Self::has_pages(pagemap, mapping, of_file) => None,
             None => Some(self.register(mapping.start, mapping.end).is_ok()),
         }
     }

@@ -32,6 +32,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed;
 use xxhash_rust::xxh3::Xxh3;
@@ -147,18 +148,50 @@ impl Layer {
         self.remembered.lock().expect("no holder panics")
     }
 
+    /// The paths in the server of all that is in the layer while it goes on, whether or not the server has changed it.
+    ///
+    /// # Errors
+    /// The layer cannot be read.
+    pub fn paths(&self) -> io::Result<Vec<PathBuf>> {
+        let mut paths: Vec<_> = self.overlays.iter().map(|(_, path)| path.clone()).collect();
+        self.each(&mut |path, _| paths.push(path.to_owned()))?;
+        Ok(paths)
+    }
+
+    /// No less than the files in the layer occupy, where it is in memory: its file system tells that at once.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn bytes_at_most(&self) -> io::Result<Option<u64>> {
+        let mut bytes = 0;
+        for place in [&self.uppers, &self.top] {
+            let about = fstatfs(place)?;
+            if about.filesystem_type() != TMPFS_MAGIC || about.blocks() == 0 {
+                return Ok(None);
+            }
+            let used = about.blocks().saturating_sub(about.blocks_free());
+            bytes += used.saturating_mul(about.block_size().unsigned_abs());
+        }
+        Ok(Some(bytes))
+    }
+
     /// How many bytes the files in the layer occupy.
     ///
     /// # Errors
     /// The layer cannot be read.
     pub fn bytes(&self) -> io::Result<u64> {
         let mut bytes = 0;
-        let mut add = |_: &Path, _: &Path, meta: &Metadata| bytes += meta.blocks() * 512;
-        for (upper, path) in &self.overlays {
-            walk(&self.upper(upper), path, &mut add)?;
-        }
-        walk(&self.rest(), Path::new("/"), &mut add)?;
+        self.each(&mut |_, meta| bytes += meta.blocks() * 512)?;
         Ok(bytes)
+    }
+
+    /// Calls `each` for all that is in it.
+    fn each(&self, each: &mut dyn FnMut(&Path, &Metadata)) -> io::Result<()> {
+        let mut each = |_: &Path, path: &Path, meta: &Metadata| each(path, meta);
+        for (upper, path) in &self.overlays {
+            walk(&self.upper(upper), path, &mut each)?;
+        }
+        walk(&self.rest(), Path::new("/"), &mut each)
     }
 
     /// Writes the server's changes to its files, for [`Self::unpack`]. The server stands still. What is written does not depend on where the host has mounts, and

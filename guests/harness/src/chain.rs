@@ -83,7 +83,7 @@ impl Chain {
             let thread = scope.spawn(|| {
                 let is_wanted = &mut || !is_over.load(Ordering::Relaxed);
                 while is_wanted() {
-                    precopied.read(init, before, 0, is_wanted)?;
+                    precopied.read(init, before, is_wanted)?;
                     // It takes off what protects pages.
                     drop(shared.take());
                     let all = &mut || true;

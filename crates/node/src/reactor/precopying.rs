@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: u32 = 4;
 /// unless it is so little that it is read when the server stands.
 const FEW: usize = 128;
-/// Of smaller mappings there is not much to read when the server stands.
+/// Of less memory that processes share there is not much to read when the server stands.
 const MIN_BYTES: u64 = 1 << 20;
 /// What was not read within this time is read when the server stands.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -129,7 +129,7 @@ fn read(
     }
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let pages = precopied.read(server.init, before, MIN_BYTES, is_wanted)?;
+        let pages = precopied.read(server.init, before, is_wanted)?;
         let is_less = rounds.last().is_none_or(|last| pages < *last);
         rounds.push(pages);
         if pages <= FEW || !is_less || !is_wanted() {

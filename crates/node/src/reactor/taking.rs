@@ -26,7 +26,7 @@ use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -96,7 +96,12 @@ impl LastImage {
         let seek = |source: &Source<'_>| {
             source.seek(&mut before, deadline).map_err(|error| error.to_string())
         };
-        if let Err(why) = with_source(server, paths, None, seek) {
+        let in_layer = server::layer(&server.files).paths().map_err(|error| error.to_string());
+        let sought = in_layer.and_then(|in_layer| {
+            let in_layer = in_layer.into_iter().map(|path| path.into_os_string().into_vec());
+            with_source(server, &in_layer.chain(paths.iter().cloned()).collect(), None, seek)
+        });
+        if let Err(why) = sought {
             // They are sought while it stands.
             tracing::info!(event = "files_not_sought_ahead", why);
         }
@@ -326,7 +331,10 @@ fn unread(
     // First what is quick.
     let pages = match ahead::noted(arena, *sizes, before, ahead).map_err(failed)? {
         Some(pages) => pages,
-        None => layer.bytes().map_err(unreadable)? / PAGE_BYTES,
+        None => match layer.bytes_at_most().map_err(unreadable)? {
+            Some(most) if most / PAGE_BYTES <= AT_ONCE => return Ok(None),
+            _ => layer.bytes().map_err(unreadable)? / PAGE_BYTES,
+        },
     };
     if pages <= AT_ONCE {
         return Ok(None);
