@@ -9,8 +9,10 @@ use std::time::Duration;
 
 /// The pause after an image, in times of what it took.
 const SHARE: u32 = 20;
-/// The next one follows after so long already if a restart would execute so large a part of [`CheckpointConfig::log_entries`] again: a second or two of a busy host.
-const EARLY: Duration = Duration::from_secs(5);
+/// The next one follows after so long already if a restart would execute so large a part of what is configured again: a second or two of a busy host.
+const EARLY: Duration = Duration::from_secs(2);
+/// The same where clients wait for it.
+const EARLY_OF_CLIENTS: Duration = Duration::from_secs(5);
 const EARLY_PART: u64 = 5;
 /// The pause ends when the log has grown by so many times what is configured: a disk, and with a log in memory the node, has room for so much.
 const LONGEST: u64 = 8;
@@ -33,8 +35,10 @@ pub enum Begins {
 /// Whom a replica lets take an image first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nobody.
+    /// A follower nobody.
     Nobody,
+    /// A leader nobody, as it alone has a server: its clients wait.
+    Clients,
     /// A follower itself, at the next digests, where images can be compared.
     Digests,
     /// A leader the others, which it fetches one from.
@@ -45,10 +49,19 @@ impl After {
     /// How many times what is configured it waits, in time and entries, and in bytes of the log.
     const fn times(self) -> (u64, u64) {
         match self {
-            Self::Nobody => (1, 1),
+            Self::Nobody | Self::Clients => (1, 1),
             // Digests do not come by bytes.
             Self::Digests => (2, 1),
             Self::Others => (3, 3),
+        }
+    }
+
+    /// How long it waits at least, if it need not wait for the interval.
+    const fn early(self) -> Option<Duration> {
+        match self {
+            Self::Nobody => Some(EARLY),
+            Self::Clients => Some(EARLY_OF_CLIENTS),
+            Self::Digests | Self::Others => None,
         }
     }
 }
@@ -130,7 +143,7 @@ impl Schedule {
         let entries = executed.0.saturating_sub(self.newest.0);
         let waited = now.saturating_sub(self.since);
         let (times, of_bytes) = after.times();
-        let is_early = after == After::Nobody && waited >= EARLY && self.is_much(executed);
+        let is_early = after.early().is_some_and(|early| waited >= early) && self.is_much(executed);
         enabled
             && entries > 0
             && self.may_begin(now)
@@ -144,7 +157,8 @@ impl Schedule {
     /// Whether so much was executed behind the newest one that the next need not be late.
     fn is_much(&self, executed: LogIndex) -> bool {
         let entries = executed.0.saturating_sub(self.newest.0);
-        entries >= (self.config.log_entries / EARLY_PART).max(1)
+        let is_part = |of: u64, whole: u64| of >= (whole / EARLY_PART).max(1);
+        is_part(entries, self.config.log_entries) || is_part(self.bytes, self.config.log_bytes)
     }
 
     /// Whether the log has grown so much that no pause counts, but one after a failure.
@@ -211,12 +225,15 @@ impl Schedule {
     #[must_use]
     pub fn wake(&self, executed: LogIndex, after: After) -> Option<Duration> {
         let interval = Duration::from_secs(self.config.interval_s);
-        self.config.enabled.then(|| match after {
-            After::Nobody | After::Digests if self.hurries => self.not_before,
-            After::Nobody if self.is_much(executed) => self.not_before.max(self.since + EARLY),
+        let early = after.early().filter(|_| self.is_much(executed));
+        self.config.enabled.then(|| match (after, early) {
+            (After::Nobody | After::Clients | After::Digests, _) if self.hurries => self.not_before,
+            (_, Some(early)) => self.not_before.max(self.since + early.min(interval)),
             // A leader looks for an image of the others as soon as one is due.
-            After::Nobody | After::Others => self.not_before.max(self.since + interval),
-            After::Digests => self.not_before.max(self.since + 2 * interval),
+            (After::Nobody | After::Clients | After::Others, None) => {
+                self.not_before.max(self.since + interval)
+            }
+            (After::Digests, None) => self.not_before.max(self.since + 2 * interval),
         })
     }
 }
@@ -252,12 +269,14 @@ mod tests {
             !s.is_due(LogIndex(60), After::Digests, SECOND)
                 && s.is_due(LogIndex(110), After::Digests, SECOND)
         );
-        // A fifth, after a while.
-        assert!(
-            !s.is_due(LogIndex(20), After::Nobody, 4 * SECOND)
-                && !s.is_due(LogIndex(19), After::Nobody, 5 * SECOND)
-                && s.is_due(LogIndex(20), After::Nobody, 5 * SECOND)
-        );
+        // A fifth, after a while, which is longer where clients wait.
+        for (after, early) in [(After::Nobody, 2), (After::Clients, 5)] {
+            assert!(
+                !s.is_due(LogIndex(20), after, (early - 1) * SECOND)
+                    && !s.is_due(LogIndex(19), after, early * SECOND)
+                    && s.is_due(LogIndex(20), after, early * SECOND)
+            );
+        }
         assert!([After::Digests, After::Others].iter().all(|after| !s.is_due(
             LogIndex(20),
             *after,
@@ -268,7 +287,13 @@ mod tests {
                 && s.is_due(LogIndex(11), After::Nobody, 100 * SECOND)
         );
         assert!(!s.is_due(LogIndex(10), After::Nobody, 1000 * SECOND), "nothing happened");
-        s.committed(1000);
+        s.committed(199);
+        assert!(!s.is_due(LogIndex(11), After::Nobody, 2 * SECOND));
+        s.committed(1);
+        assert!(s.is_due(LogIndex(11), After::Nobody, 2 * SECOND), "a fifth of the bytes");
+        assert!(!s.is_due(LogIndex(11), After::Digests, 2 * SECOND));
+        assert_eq!(s.wake(LogIndex(11), After::Nobody), Some(2 * SECOND));
+        s.committed(800);
         assert!(s.is_due(LogIndex(11), After::Nobody, SECOND));
         assert!(s.is_due(LogIndex(11), After::Digests, SECOND));
         assert!(!s.is_due(LogIndex(11), After::Others, SECOND));
@@ -284,11 +309,11 @@ mod tests {
         s.came(LogIndex(12), Duration::ZERO, SECOND);
         assert!(!s.is_due(LogIndex(13), After::Nobody, SECOND));
         let wakes = |executed| {
-            [After::Nobody, After::Digests, After::Others]
+            [After::Nobody, After::Clients, After::Digests, After::Others]
                 .map(|after| s.wake(LogIndex(executed), after).map(|wake| wake.as_secs()))
         };
-        assert_eq!(wakes(21), [101, 201, 101].map(Some));
-        assert_eq!(wakes(22), [6, 201, 101].map(Some), "a fifth was executed");
+        assert_eq!(wakes(21), [101, 101, 201, 101].map(Some));
+        assert_eq!(wakes(22), [3, 6, 201, 101].map(Some), "a fifth was executed");
         let off = CheckpointConfig { enabled: false, ..schedule().config };
         let off = Schedule::new(off, LogIndex(0));
         assert!(!off.is_due(LogIndex(9999), After::Nobody, 1000 * SECOND));

@@ -13,12 +13,16 @@ pub struct Taking {
     pub generation: u64,
     /// When it was begun,
     pub since: Duration,
+    /// when the server was asked to stand, for the last time,
+    asked: Duration,
     /// when the server was last seen to get on with what it was given before,
     moved: Duration,
     /// with which entry,
     executed: LogIndex,
     /// when it stood,
     pub stood: Option<Duration>,
+    /// how long that took, as it executes what it was given before,
+    waited: Duration,
     /// and how long.
     pub copied: Option<Duration>,
     /// Its processes forked, and the copies were read.
@@ -36,14 +40,17 @@ impl Taking {
     #[must_use]
     pub const fn begin(after: LogIndex, generation: u64, now: Duration) -> Self {
         let (stood, copied, stood_before) = (None, None, Duration::ZERO);
+        let waited = Duration::ZERO;
         let (forked, pages, prepared) = (false, 0, Duration::ZERO);
         Self {
             after,
             generation,
             since: now,
+            asked: now,
             moved: now,
             executed: LogIndex(0),
             stood,
+            waited,
             copied,
             forked,
             pages,
@@ -63,8 +70,20 @@ impl Taking {
     /// The same, when files were read for it before.
     #[must_use]
     pub fn behind(self, before: &Self) -> Self {
-        let (since, prepared) = (before.since, before.prepared);
-        Self { since, prepared, stood_before: before.stood_so_far(), ..self }
+        let Self { since, prepared, waited, .. } = *before;
+        Self { since, prepared, waited, stood_before: before.stood_so_far(), ..self }
+    }
+
+    /// The server stands.
+    pub fn stands(&mut self, now: Duration) {
+        self.stood = Some(now);
+        self.waited += now.saturating_sub(self.asked);
+    }
+
+    /// What it has cost, when it is whole: nothing is done while a server that is behind executes what it was given.
+    #[must_use]
+    pub fn cost(&self, now: Duration) -> Duration {
+        (self.prepared + now.saturating_sub(self.since)).saturating_sub(self.waited)
     }
 
     /// How long the server has stood for it.
@@ -118,6 +137,21 @@ pub struct Checkpointed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_had_to_execute_before_is_no_cost_of_an_image() {
+        let at = Duration::from_millis;
+        let mut first = Taking::begin(LogIndex(500), 1, at(1000));
+        first.prepared = at(30);
+        first.stands(at(1800));
+        first.copied = Some(at(5));
+        assert_eq!(first.cost(at(1900)), at(130));
+        // Its files are read meanwhile, and it stands again.
+        let mut second = Taking::begin(LogIndex(600), 1, at(2000)).behind(&first);
+        second.stands(at(2400));
+        assert_eq!(second.cost(at(2500)), at(30 + 1500 - 800 - 400));
+        assert_eq!(second.told(0, at(1500)).took_us, 1_530_000);
+    }
 
     #[test]
     fn a_server_that_is_far_behind_has_time_as_long_as_it_gets_on() {

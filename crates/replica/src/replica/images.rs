@@ -379,8 +379,9 @@ impl<E: Environment> Replica<E> {
     fn image_after(&self) -> After {
         match self.lead {
             Some(_) if self.another_has_a_server() => After::Others,
+            Some(_) => After::Clients,
             None if self.compares_roots() => After::Digests,
-            _ => After::Nobody,
+            None => After::Nobody,
         }
     }
 
@@ -490,7 +491,7 @@ impl<E: Environment> Replica<E> {
         if self.consensus.agreed_level() >= Level::PROCESSORS {
             state.processor.clone_from(&self.config.processor);
         }
-        taking.stood = Some(self.now);
+        taking.stands(self.now);
         if let Some(server) = self.slot.link() {
             self.env.take_image(server, state);
         }

@@ -28,7 +28,7 @@ impl<E: Environment> Replica<E> {
         tracing::info!(event = "image_taken", index = index.0, bytes, pages, stood_us, took_us);
         self.images.answer(&Ok(told));
         self.images.refused = None;
-        self.images.schedule.came(index, taking.prepared + took, self.now);
+        self.images.schedule.came(index, taking.cost(self.now), self.now);
         self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
         // One of the same entry has its place on the disk.
         if let Some(other) = self.images.unconfirmed.replace(image)
