@@ -5,12 +5,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
 
 use super::images::{
     ANSWER_MAX, NEW, PAGES, STOOD, TOOK, Taken, filled, follower, keys, medians, taken,
 };
 use super::{Figure, Recorder, Topic, curve};
 use crate::servers::redis;
+use crate::stats::Spread;
 use crate::target::await_some;
 use crate::wire::Client;
 use skein_testkit::{Failure, Outcome};
@@ -19,13 +26,20 @@ pub const TOPIC: Topic = Topic {
     name: "forks",
     title: "Images by fork",
     x: "MiB of data",
-    figures: &[STOOD, STOOD_MAX, FORKED, PAGES, TOOK, NEW],
+    figures: &[STOOD, STOOD_MAX, ALONE, FORKED, PAGES, TOOK, NEW],
     measure,
     reading: "Fsync, one replica; `skein checkpoint create` while eight clients write to one value of each page, 512 pages a request, one page after the other. What the server has yet to execute\n\
-         before it stands is more than it stands for (1,024 pages), so it forks. Of five images by fork, behind the first two: medians, and the most.",
+         before it stands is more than it stands for (1,024 pages), so it forks. Of five images by fork, behind the first two: medians, and the most.\n\
+         Beside it what the kernel takes for a fork of a process with as much memory in single pages, and nothing else to do: without Skein, the median of five.",
 };
 
 const STOOD_MAX: Figure = Figure { key: "stood_max_ms", label: "most", digits: 1, plotted: false };
+const ALONE: Figure = Figure {
+    key: "fork_ms",
+    label: "ms for the fork of as much memory, without Skein",
+    digits: 1,
+    plotted: true,
+};
 const FORKED: Figure =
     Figure { key: "forked", label: "of the images by fork, %", digits: 0, plotted: false };
 
@@ -41,6 +55,8 @@ const VALUES_IN_A_PAGE: u64 = 4;
 const CLIENTS: u64 = 8;
 /// Pages that a request writes to.
 const PAGES_AT_ONCE: u64 = 512;
+const MIB_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 4 << 10;
 /// Requests until the load is under way.
 const UNDER_WAY: u64 = 20;
 
@@ -96,7 +112,37 @@ fn one(size: u64) -> Outcome<Vec<(&'static str, f64)>> {
     let all = forked.len() + others;
     let mut values = medians(&forked);
     values.extend([(STOOD_MAX.key, most), (FORKED.key, 100.0 * forked.len() as f64 / all as f64)]);
+    values.push((ALONE.key, alone(size)?));
     Ok(values)
+}
+
+/// Milliseconds that a fork takes by itself: of this process, with so many MiB more, in single pages.
+fn alone(mib: u64) -> Outcome<f64> {
+    let bytes = mib as usize * MIB_BYTES;
+    let mut memory: Vec<u8> = Vec::with_capacity(bytes);
+    let begin = memory.as_mut_ptr().map_addr(|at| at.next_multiple_of(PAGE_BYTES));
+    // SAFETY: this changes no content. The first page may begin before the memory, and is left out, and so is the last one.
+    let single = unsafe { libc::madvise(begin.cast(), bytes - PAGE_BYTES, libc::MADV_NOHUGEPAGE) };
+    Errno::result(single).map_err(|error| Failure::of("memory in single pages", error))?;
+    memory.resize(bytes, 1);
+    let times: Outcome<Vec<f64>> = (0..IMAGES).map(|_| forked()).collect();
+    drop(memory);
+    Ok(Spread::of(times?).map_or(0.0, |spread| spread.median))
+}
+
+/// Milliseconds until this process has forked.
+fn forked() -> Outcome<f64> {
+    let begun = Instant::now();
+    // SAFETY: the child calls nothing but `_exit`.
+    match unsafe { fork() }.map_err(|error| Failure::of("a fork", error))? {
+        // SAFETY: it ends the child without running anything of it.
+        ForkResult::Child => unsafe { libc::_exit(0) },
+        ForkResult::Parent { child } => {
+            let took = begun.elapsed();
+            waitpid(child, None).map_err(|error| Failure::of("the child of a fork", error))?;
+            Ok(took.as_secs_f64() * 1e3)
+        }
+    }
 }
 
 /// Clients that write to one value of each page, again and again.

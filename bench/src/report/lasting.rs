@@ -51,7 +51,17 @@ const GOALS: &[Goal] = &[
     Goal {
         what: "A lone PostgreSQL stands, ms",
         topic: "files",
-        curves: ("PostgreSQL", ""),
+        curves: ("PostgreSQL, 1 replica", ""),
+        found: |at| value(at, "stood_ms"),
+        // New rows, and the log before them: how many pages that is shows by what was copied only.
+        at_most: |point| Some(pause(value(point, "pages")?)),
+        digits: 1,
+        unit: "MiB",
+    },
+    Goal {
+        what: "A follower's PostgreSQL stands, ms",
+        topic: "files",
+        curves: ("PostgreSQL, 3 replicas", ""),
         found: |at| value(at, "stood_ms"),
         // New rows, and the log before them: how many pages that is shows by what was copied only.
         at_most: |point| Some(pause(value(point, "pages")?)),

@@ -346,9 +346,11 @@ fn unread(
     if unread.pages() <= AT_ONCE {
         return Ok(None);
     }
-    // In vain, if an image cannot hold what the server has.
-    let deadline = Instant::now() + COPIES;
-    with_source(server, &state.paths, ahead, |source| source.check(deadline).map_err(failed))?;
+    // In vain, if an image cannot hold what the server has. One that had an image seldom does.
+    if before.is_none() {
+        let deadline = Instant::now() + COPIES;
+        with_source(server, &state.paths, ahead, |source| source.check(deadline).map_err(failed))?;
+    }
     Ok(Some(unread))
 }
 
