@@ -10,6 +10,9 @@ fi
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1
 mkdir -p "$out"
+# Tests that run beside each other build there, too.
+exec 9> "$out/.lock"
+flock 9
 flags=(-O2 -g -pthread -Wall -Wextra -Werror "-I$here")
 
 # Rebuilds binary $2 from source $1 by the remaining words.
