@@ -1,4 +1,6 @@
-//! Pre-copy of a server's memory before it stands for an image ([`skein_image::precopy`]), on a thread of its own that other threads go before.
+//! Pre-copy of a server's memory before it stands for an image ([`skein_image::precopy`]), on a thread of its own.
+//!
+//! Other threads go before one that reads much. What the server wrote meanwhile is read without that: on a busy host it would have written as much again by the time it stands.
 
 use super::Mailbox;
 use super::images::{step_back, tell};
@@ -11,13 +13,14 @@ use skein_replica::environment::ImageNews;
 use skein_replica::server::Stood;
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A server writes on while its memory is read: that is read again, so often at most,
-const ROUNDS: u32 = 4;
+const ROUNDS: usize = 4;
 /// unless it is so little that it is read when the server stands.
 const FEW: usize = 128;
 /// Of less memory that processes share there is not much to read when the server stands.
@@ -58,15 +61,17 @@ impl Precopying {
         let (store, server) = (store.clone(), Server::of(stood));
         let read = move || {
             run_anywhere();
-            step_back();
             let begun = Instant::now();
             let (image, gone) = known.lock().expect("no holder panics").take_image();
-            let is_wanted =
-                &mut || !own.is_over.load(Ordering::Relaxed) && begun.elapsed() < LONGEST;
+            let is_wanted = || !own.is_over.load(Ordering::Relaxed) && begun.elapsed() < LONGEST;
             let image = image.filter(|image| image.counts(&store));
+            let much = behind_others(|| {
+                let image =
+                    image.unwrap_or_else(|| LastImage::none(&store, &server, &paths, is_wanted()));
+                read_much(image, &server, &is_wanted)
+            });
             let image =
-                image.unwrap_or_else(|| LastImage::none(&store, &server, &paths, is_wanted()));
-            let image = read(image, &server, is_wanted);
+                much.and_then(|(image, pages)| read_rest(image, pages, &server, &is_wanted));
             let mut known = known.lock().expect("no holder panics");
             let useless = match image {
                 Ok(image) if !own.is_abandoned.load(Ordering::Relaxed) => {
@@ -111,13 +116,30 @@ impl Drop for Precopying {
     }
 }
 
-/// Reads what the processes have written since this image, or ever.
-fn read(
+/// Does this on a thread that others go before.
+fn behind_others<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let mut done = || {
+        step_back();
+        work.take().expect("it is done once")()
+    };
+    let on_its_own = thread::scope(|scope| {
+        let name = "skein-precopy".into();
+        let thread = Builder::new().name(name).spawn_scoped(scope, &mut done).ok()?;
+        Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    // There may be no more threads.
+    on_its_own.unwrap_or_else(done)
+}
+
+/// Reads what the processes have written since this image, or ever, and what they share. Answers how many pages it knows more of what is theirs alone.
+fn read_much(
     mut image: LastImage,
     server: &Server,
-    is_wanted: &mut dyn FnMut() -> bool,
-) -> Result<LastImage, MemoryError> {
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<(LastImage, usize), MemoryError> {
     let begun = Instant::now();
+    let is_wanted = &mut || is_wanted();
     let LastImage { before, precopied, pages, rooms, shared, .. } = &mut image;
     // It takes off what protects pages.
     drop(shared.take());
@@ -127,20 +149,38 @@ fn read(
             *room = Room::new(*pages, is_wanted).ok();
         }
     }
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let pages = precopied.read(server.init, before, is_wanted)?;
-        let is_less = rounds.last().is_none_or(|last| pages < *last);
-        rounds.push(pages);
-        if pages <= FEW || !is_less || !is_wanted() {
-            break;
-        }
-    }
-    // Last: it is read once, and all that is written to it from then on is read again.
+    let learned = precopied.read(server.init, before, is_wanted)?;
+    // It is read once, and all that is written to it from then on is read again.
     let (arena, init, room) = (&server.arena, server.init, &mut rooms[1]);
     *shared = SharedAhead::read(arena, init, before, MIN_BYTES, room, is_wanted);
     let us = begun.elapsed().as_micros() as u64;
-    let (pages, shared) = (precopied.pages(), shared.as_ref().map_or(0, SharedAhead::pages));
-    tracing::debug!(event = "memory_read_ahead", ?rounds, pages, shared, us);
+    let shared = shared.as_ref().map_or(0, SharedAhead::pages);
+    tracing::debug!(event = "memory_read_ahead", learned, shared, us);
+    Ok((image, learned))
+}
+
+/// Reads what they have written meanwhile, so many pages at first, as long as it gets less.
+fn read_rest(
+    mut image: LastImage,
+    first: usize,
+    server: &Server,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<LastImage, MemoryError> {
+    let begun = Instant::now();
+    let mut rounds = vec![first];
+    while let [.., last] = rounds[..]
+        && last > FEW
+        && rounds.len() < ROUNDS
+        && is_wanted()
+    {
+        let LastImage { before, precopied, .. } = &mut image;
+        let pages = precopied.read(server.init, before, &mut || is_wanted())?;
+        rounds.push(pages);
+        if pages >= last {
+            break;
+        }
+    }
+    let us = begun.elapsed().as_micros() as u64;
+    tracing::debug!(event = "rest_read_ahead", ?rounds, pages = image.precopied.pages(), us);
     Ok(image)
 }
