@@ -6,6 +6,7 @@ use crate::maps::{Mapping, VDSO};
 use crate::processes::Process;
 use crate::written::{self, Row, Watch};
 use crate::{MemoryError, Result};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -77,8 +78,18 @@ impl<'b> Batch<'b> {
         let len = self.to_read.len() * PAGE_BYTES as usize;
         self.piece.resize(self.piece.len().max(len), 0);
         let piece = &mut self.piece[..len];
-        if !piece.is_empty() {
-            from.gather(mapping, &self.to_read, piece)?;
+        let mut cut = BTreeSet::new();
+        if !piece.is_empty()
+            && let Err(error) = from.gather(mapping, &self.to_read, piece)
+        {
+            if !mapping.is_of_file() {
+                return Err(error);
+            }
+            // As in `each_there`.
+            let pages = piece.chunks_exact_mut(PAGE_BYTES as usize).zip(&self.to_read);
+            cut.extend(pages.filter_map(|(page, address)| {
+                from.read(mapping, *address, page).is_err().then_some(*address)
+            }));
         }
         let mut read = piece.chunks_exact(PAGE_BYTES as usize);
         for (address, known) in self.parts.drain(..) {
@@ -86,7 +97,11 @@ impl<'b> Batch<'b> {
                 Some(hashes) => each(address, Part::Known(hashes))?,
                 None => {
                     let page = read.next().expect("as many were read as are unknown");
-                    if mapping.is_of_file() || !is_zero(page) {
+                    let is_own = match mapping.is_of_file() {
+                        true => !cut.contains(&address) && !from.is_files(address),
+                        false => !is_zero(page),
+                    };
+                    if is_own {
                         each(address, Part::Here(here(page)))?;
                     }
                 }
@@ -143,7 +158,8 @@ impl Pages {
             |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
         self.each(mapping, written, deadline, |address, page| {
             // Zeros over a file's content were written; other zero pages may never have been.
-            if of_file || !is_zero(page) { each(address, page) } else { Ok(()) }
+            let is_own = if of_file { !self.is_files(address) } else { !is_zero(page) };
+            if is_own { each(address, page) } else { Ok(()) }
         })
     }
 
@@ -226,6 +242,14 @@ impl Pages {
         batch.empty(self, mapping, &mut each)
     }
 
+    /// Whether a page of a file's mapping that was just read is the file's: one that was given back looks as if it were swapped out until it is read, as the kernel keeps the mark of its protection.
+    fn is_files(&self, address: u64) -> bool {
+        let mut entry = [0; 8];
+        let read = self.pagemap.read_exact_at(&mut entry, address / PAGE_BYTES * 8);
+        let is = PRESENT | OF_FILE;
+        read.is_ok() && u64::from_ne_bytes(entry) & is == is
+    }
+
     /// Calls `each` for the pages of a mapping that the process has in its page tables.
     ///
     /// # Errors
@@ -279,7 +303,14 @@ impl Pages {
                 let len = row.take_while(|wanted| **wanted).count();
                 let address = at + first as u64 * PAGE_BYTES;
                 let piece = &mut piece[..len * PAGE_BYTES as usize];
-                self.read(mapping, address, piece)?;
+                let whole = self.read(mapping, address, piece);
+                if !mapping.is_of_file() {
+                    whole?;
+                } else if whole.is_err() {
+                    self.each_there(mapping, address, piece, &mut each)?;
+                    from = first + len;
+                    continue;
+                }
                 let (pages, _) = piece.as_chunks::<{ PAGE_BYTES as usize }>();
                 for (n, page) in pages.iter().enumerate() {
                     each(address + n as u64 * PAGE_BYTES, page)?;
@@ -287,6 +318,23 @@ impl Pages {
                 from = first + len;
             }
             at += n * PAGE_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` for those of a file's pages from an address on that there are: what was cut off the file is not in its mappings either, though the kernel keeps the mark of a page's protection.
+    fn each_there(
+        &self,
+        mapping: &Mapping,
+        address: u64,
+        piece: &mut [u8],
+        each: &mut impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let addresses = (address..).step_by(PAGE_BYTES as usize);
+        for (page, address) in piece.chunks_exact_mut(PAGE_BYTES as usize).zip(addresses) {
+            if self.read(mapping, address, page).is_ok() {
+                each(address, page)?;
+            }
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 const MAX_PAGES: usize = 80 << 10;
 /// What was written is searched for in such parts: meanwhile the server cannot get other memory.
 const PART_BYTES: u64 = 16 << 20;
+/// Larger mappings of files are left: most of their pages are the file's, and are looked at one by one.
+const MAX_FILE_BYTES: u64 = 4 * PART_BYTES;
 
 /// Pages that were read while the server went on.
 #[derive(Debug, Default)]
@@ -75,6 +77,10 @@ impl Precopied {
             let mut known = before.process(process.host_pid);
             let mut goes_on = true;
             'all: for mapping in &mappings {
+                goes_on = is_wanted();
+                if !goes_on {
+                    break;
+                }
                 match pages.begins(mapping, &watch) {
                     None => continue,
                     Some(false) => own.doubtful.push((mapping.start, mapping.end)),
@@ -171,11 +177,12 @@ fn parts(mapping: &Mapping) -> impl Iterator<Item = Mapping> {
 }
 
 /// Whether a mapping is private memory of the server's own. Not a stack: it may have grown since the kernel listed it, and would be split. Nor what a removed file held, of which all pages are
-/// read, and files that may have huge pages, of which the list does not say enough.
+/// read, nor files that may have huge pages, of which the list does not say enough.
 fn may_be_read(mapping: &Mapping) -> bool {
     let is_own = (SERVER_BASE as u64..LIBRARY_AT as u64).contains(&mapping.start);
     let has_kind = mapping.name.starts_with("[v") || mapping.name == "[stack]";
-    let is_left = mapping.name.ends_with(" (deleted)") || mapping.may_be_huge();
-    let is_left = mapping.is_of_file() && is_left;
+    let is_removed = mapping.name.ends_with(" (deleted)");
+    let is_large = mapping.end - mapping.start > MAX_FILE_BYTES;
+    let is_left = mapping.is_of_file() && (is_removed || is_large || mapping.may_be_huge());
     !is_own && !mapping.is_shared() && !is_left && !has_kind
 }

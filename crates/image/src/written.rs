@@ -25,6 +25,7 @@ use std::sync::OnceLock;
 /// `UFFDIO_API` and `UFFDIO_REGISTER`: `_IOWR(0xaa, 0x3f, struct uffdio_api)`, `_IOWR(0xaa, 0, struct uffdio_register)`.
 const API_CALL: libc::Ioctl = 0xc018_aa3f;
 const REGISTER_CALL: libc::Ioctl = 0xc020_aa00;
+const UNREGISTER_CALL: libc::Ioctl = 0x8010_aa01;
 /// `UFFDIO_WRITEPROTECT`: `_IOWR(0xaa, 6, struct uffdio_writeprotect)`.
 const PROTECT_CALL: libc::Ioctl = 0xc018_aa06;
 /// `UFFD_API`, `UFFD_FEATURE_WP_ASYNC`, `UFFDIO_REGISTER_MODE_WP`.
@@ -171,8 +172,17 @@ impl Watch {
         // SAFETY: the structure as the kernel reads and writes it.
         let registered =
             unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER_CALL, range.as_mut_ptr()) };
-        let done = registered == 0 && self.set(start, end, false);
-        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if registered == 0 && self.set(start, end, false) {
+            return Ok(());
+        }
+        let failed = io::Error::last_os_error();
+        if registered == 0 {
+            // A process that goes on has changed its mappings meanwhile: what is left may bear old marks.
+            let mut range = [start, end - start];
+            // SAFETY: the structure as the kernel reads it.
+            unsafe { libc::ioctl(self.0.as_raw_fd(), UNREGISTER_CALL, range.as_mut_ptr()) };
+        }
+        Err(failed)
     }
 
     /// Whether a shared mapping is watched from now on, if it was not before.

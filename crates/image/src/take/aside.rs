@@ -7,6 +7,7 @@ use crate::file_pages::Ahead;
 use crate::files::{self, Files};
 use crate::inode_table::{InodeTable, TABLE_BYTES, inside, word};
 use crate::maps::{self, FileId, Mapping};
+use crate::pages::in_time;
 use crate::processes;
 use crate::raw::Raw;
 use crate::sparse::copy_pages;
@@ -132,7 +133,7 @@ impl Source<'_> {
         arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
         let heap = aside.heap(&header)?;
         let (files, _) = aside.begin_files(&header, &heap.pages)?;
-        let (found, nowhere) = aside.files(files, &names_in_use(init)?, paths())?;
+        let (found, nowhere) = aside.files(files, &names_in_use(init, deadline)?, paths())?;
         first.places.files.extend(found.into_values());
         first.places.nowhere = nowhere;
         Ok(())
@@ -140,9 +141,10 @@ impl Source<'_> {
 }
 
 /// The names of files that the processes below `init` use now, each with a zero behind it. They go on, so what cannot be read may be gone, and is sought when they stand.
-fn names_in_use(init: u32) -> Result<Vec<u8>> {
+fn names_in_use(init: u32, deadline: Instant) -> Result<Vec<u8>> {
     let mut names = Vec::new();
     for process in processes::below(init)? {
+        in_time(deadline)?;
         let place = format!("/proc/{}", process.host_pid);
         let fds = std::fs::read_dir(format!("{place}/fd")).into_iter().flatten().flatten();
         let links = ["cwd", "root", "exe"].map(|link| PathBuf::from(format!("{place}/{link}")));
