@@ -134,9 +134,9 @@ pub struct CheckpointConfig {
     pub enabled: bool,
     /// The longest time between two images of a server that executes anything: 600 s.
     pub interval_s: u64,
-    /// An image is taken earlier when the log has grown by so many bytes since the one before: 64 MiB.
+    /// An image is taken earlier when the log has grown by so many bytes since the one before: 64 MiB; or by a fifth of these, 2 s and more after the one before (5 s where clients wait).
     pub log_bytes: u64,
-    /// Or by so many entries, which a replica would execute again when it starts: 50,000; or by a fifth of these, 5 s and more after the one before.
+    /// Or by so many entries, which a replica would execute again when it starts: 50,000; or by a fifth of these, as with bytes.
     pub log_entries: u64,
     /// Whether servers are compared at their images without a command, for which those of all followers stand at the same time: 0, never. Otherwise in each so many
     /// intervals the leader's server, too, for which clients wait while an image of it is copied.

@@ -118,6 +118,7 @@ impl Layer {
         let mut made = BTreeMap::new();
         walk(&layer.rest(), Path::new("/"), &mut |_, path, meta| {
             made.insert(path.to_owned(), changed(meta));
+            Ok(())
         })?;
         layer.made = made;
         Ok(layer)
@@ -151,10 +152,16 @@ impl Layer {
     /// The paths in the server of all that is in the layer while it goes on, whether or not the server has changed it.
     ///
     /// # Errors
-    /// The layer cannot be read.
-    pub fn paths(&self) -> io::Result<Vec<PathBuf>> {
+    /// The layer cannot be read, or there are more than `most`.
+    pub fn paths(&self, most: usize) -> io::Result<Vec<PathBuf>> {
         let mut paths: Vec<_> = self.overlays.iter().map(|(_, path)| path.clone()).collect();
-        self.each(&mut |path, _| paths.push(path.to_owned()))?;
+        self.each(&mut |path, _| {
+            paths.push(path.to_owned());
+            match paths.len() > most {
+                true => Err(io::Error::other(format!("there are more than {most} files in it"))),
+                false => Ok(()),
+            }
+        })?;
         Ok(paths)
     }
 
@@ -181,12 +188,15 @@ impl Layer {
     /// The layer cannot be read.
     pub fn bytes(&self) -> io::Result<u64> {
         let mut bytes = 0;
-        self.each(&mut |_, meta| bytes += meta.blocks() * 512)?;
+        self.each(&mut |_, meta| {
+            bytes += meta.blocks() * 512;
+            Ok(())
+        })?;
         Ok(bytes)
     }
 
     /// Calls `each` for all that is in it.
-    fn each(&self, each: &mut dyn FnMut(&Path, &Metadata)) -> io::Result<()> {
+    fn each(&self, each: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>) -> io::Result<()> {
         let mut each = |_: &Path, path: &Path, meta: &Metadata| each(path, meta);
         for (upper, path) in &self.overlays {
             walk(&self.upper(upper), path, &mut each)?;
@@ -293,7 +303,10 @@ impl Layer {
         let mut found = Vec::new();
         for (upper, path) in &self.overlays {
             let place = self.upper(upper);
-            walk(&place, path, &mut |place, path, meta| found.extend(entry(place, path, meta)))?;
+            walk(&place, path, &mut |place, path, meta| {
+                found.extend(entry(place, path, meta));
+                Ok(())
+            })?;
         }
         let mut left: BTreeMap<&Path, _> =
             self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
@@ -303,6 +316,7 @@ impl Layer {
             if old.is_none_or(|at| at != changed(meta) && !meta.is_dir()) {
                 found.extend(entry(place, path, meta));
             }
+            Ok(())
         })?;
         found.extend(left.into_keys().map(deleted));
         found.sort_by(|a, b| a.path.cmp(&b.path));
@@ -337,13 +351,13 @@ fn changed(meta: &Metadata) -> (i64, i64) {
 fn walk(
     place: &Path,
     path: &Path,
-    each: &mut dyn FnMut(&Path, &Path, &Metadata),
+    each: &mut dyn FnMut(&Path, &Path, &Metadata) -> io::Result<()>,
 ) -> io::Result<()> {
     for found in fs::read_dir(place)? {
         let name = found?.file_name();
         let (place, path) = (place.join(&name), path.join(&name));
         let Ok(meta) = fs::symlink_metadata(&place) else { continue };
-        each(&place, &path, &meta);
+        each(&place, &path, &meta)?;
         if meta.is_dir() {
             match walk(&place, &path, each) {
                 Err(error) if !unseen(&error) => return Err(error),

@@ -38,6 +38,8 @@ const COPIES: Duration = Duration::from_secs(20);
 const READS_COPIES: Duration = Duration::from_secs(600);
 /// The longest time to seek the host's files that a server knows, before it stands for its first image.
 const SEEKS: Duration = Duration::from_millis(500);
+/// Of more files in a server's layer none is sought then.
+const SOUGHT: usize = 10_000;
 /// The entry of what is there before the first one.
 const NO_IMAGE: LogIndex = LogIndex(0);
 /// So many pages of files are read while a server stands for them, 32 MiB; more are read ahead,
@@ -93,14 +95,15 @@ impl LastImage {
     ) -> Self {
         let mut before = Before::default();
         let deadline = Instant::now() + if is_wanted { SEEKS } else { Duration::ZERO };
-        let seek = |source: &Source<'_>| {
-            source.seek(&mut before, deadline).map_err(|error| error.to_string())
-        };
-        let in_layer = server::layer(&server.files).paths().map_err(|error| error.to_string());
-        let sought = in_layer.and_then(|in_layer| {
+        let mut sought = |in_layer: Vec<PathBuf>| {
             let in_layer = in_layer.into_iter().map(|path| path.into_os_string().into_vec());
-            with_source(server, &in_layer.chain(paths.iter().cloned()).collect(), None, seek)
-        });
+            let paths = in_layer.chain(paths.iter().cloned()).collect();
+            with_source(server, &paths, None, |source| {
+                source.seek(&mut before, deadline).map_err(|error| error.to_string())
+            })
+        };
+        let in_layer = is_wanted.then(|| server::layer(&server.files).paths(SOUGHT));
+        let sought = sought(in_layer.and_then(Result::ok).unwrap_or_default());
         if let Err(why) = sought {
             // They are sought while it stands.
             tracing::info!(event = "files_not_sought_ahead", why);
@@ -346,8 +349,8 @@ fn unread(
     if unread.pages() <= AT_ONCE {
         return Ok(None);
     }
-    // In vain, if an image cannot hold what the server has. One that had an image seldom does.
-    if before.is_none() {
+    // In vain, if an image cannot hold what the server has: of one that had an image it has nearly always.
+    if last.image.as_ref().is_none_or(|image| image.index == NO_IMAGE) {
         let deadline = Instant::now() + COPIES;
         with_source(server, &state.paths, ahead, |source| source.check(deadline).map_err(failed))?;
     }

@@ -156,6 +156,7 @@ fn bytes_below(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     super::walk(dir, Path::new("/"), &mut |_, _, meta| {
         bytes += if meta.is_file() { meta.len() } else { 0 };
+        Ok(())
     })?;
     Ok(bytes)
 }

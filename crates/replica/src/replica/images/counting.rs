@@ -28,7 +28,9 @@ impl<E: Environment> Replica<E> {
         tracing::info!(event = "image_taken", index = index.0, bytes, pages, stood_us, took_us);
         self.images.answer(&Ok(told));
         self.images.refused = None;
-        self.images.schedule.came(index, taking.cost(self.now), self.now);
+        // A leader's clients wait from when its server is asked to stand.
+        let cost = if self.lead.is_some() { taking.prepared + took } else { taking.cost(self.now) };
+        self.images.schedule.came(index, cost, self.now);
         self.images.ended = Some(image.clone()).filter(|image| image.state.ended.is_some());
         // One of the same entry has its place on the disk.
         if let Some(other) = self.images.unconfirmed.replace(image)
