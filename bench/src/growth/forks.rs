@@ -38,7 +38,7 @@ const ALONE: Figure = Figure {
     key: "fork_ms",
     label: "ms for the fork of as much memory, without Skein",
     digits: 1,
-    plotted: true,
+    plotted: false,
 };
 const FORKED: Figure =
     Figure { key: "forked", label: "of the images by fork, %", digits: 0, plotted: false };

@@ -38,6 +38,11 @@ const NOTED: &[Noted] = &[
         why: "descriptors, mappings and files of its ten processes are read while it stands, and what it wrote to shared memory since it was read ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md))",
     },
     Noted {
+        goal: "A follower's PostgreSQL stands, ms",
+        is: Is::Missed,
+        why: "as a lone one, while two others and their nodes share two cores with it",
+    },
+    Noted {
         goal: "A leader stands for its first image, ms",
         is: Is::Missed,
         why: "once a server: directories of the host that are new are looked through while it stands, and 437 pages are read ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md))",
@@ -45,7 +50,7 @@ const NOTED: &[Noted] = &[
     Noted {
         goal: "A leader's server forks for an image, ms",
         is: Is::Missed,
-        why: "the kernel shares all pages of the server with its copy, and that takes longer the more there are (\"Images by fork\")",
+        why: "the kernel's fork of as much memory takes longer than that by itself, without Skein (\"Images by fork\")",
     },
     Noted {
         goal: "All killed after 10 million requests, s",
