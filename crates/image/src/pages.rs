@@ -8,8 +8,8 @@ use crate::written::{self, Row, Watch};
 use crate::{MemoryError, Result};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Instant;
 
 /// The entries of `/proc/PID/pagemap` per read: for 16 MiB of addresses.
@@ -43,6 +43,8 @@ pub(crate) enum Part<'a, 'b> {
     Known(&'b [u128]),
 }
 
+/// So often it is looked where a page is, if the kernel takes it away meanwhile.
+const TRIES: u32 = 3;
 /// Pages that are read together.
 pub(crate) const BATCH: usize = 64;
 
@@ -82,14 +84,13 @@ impl<'b> Batch<'b> {
         if !piece.is_empty()
             && let Err(error) = from.gather(mapping, &self.to_read, piece)
         {
-            if !mapping.is_of_file() {
+            cut = self.to_read.iter().copied().filter(|at| from.is_cut(mapping, *at)).collect();
+            if cut.is_empty() {
                 return Err(error);
             }
-            // As in `each_there`.
             let pages = piece.chunks_exact_mut(PAGE_BYTES as usize).zip(&self.to_read);
-            cut.extend(pages.filter_map(|(page, address)| {
-                from.read(mapping, *address, page).is_err().then_some(*address)
-            }));
+            let mut there = pages.filter(|(_, address)| !cut.contains(*address));
+            there.try_for_each(|(page, address)| from.read(mapping, *address, page))?;
         }
         let mut read = piece.chunks_exact(PAGE_BYTES as usize);
         for (address, known) in self.parts.drain(..) {
@@ -98,7 +99,7 @@ impl<'b> Batch<'b> {
                 None => {
                     let page = read.next().expect("as many were read as are unknown");
                     let is_own = match mapping.is_of_file() {
-                        true => !cut.contains(&address) && !from.is_files(address),
+                        true => !cut.contains(&address) && !from.is_files(mapping, address)?,
                         false => !is_zero(page),
                     };
                     if is_own {
@@ -119,6 +120,8 @@ pub struct Pages {
     host_pid: u32,
     pagemap: File,
     memory: File,
+    /// Whether it is a copy of a process of the server.
+    is_copy: bool,
 }
 
 impl Pages {
@@ -132,7 +135,16 @@ impl Pages {
             File::open(&path).map_err(MemoryError::read(path))
         };
         let Process { pid, host_pid, .. } = *process;
-        Ok(Self { pid, host_pid, pagemap: open("pagemap")?, memory: open("mem")? })
+        let (pagemap, memory) = (open("pagemap")?, open("mem")?);
+        Ok(Self { pid, host_pid, pagemap, memory, is_copy: false })
+    }
+
+    /// Of this copy of a process.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn of_copy(copy: &Process) -> Result<Self> {
+        Ok(Self { is_copy: true, ..Self::of(copy)? })
     }
 
     /// What the kernel is asked by.
@@ -156,9 +168,12 @@ impl Pages {
         let of_file = mapping.is_of_file() || mapping.name == VDSO;
         let written =
             |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
-        self.each(mapping, written, deadline, |address, page| {
+        self.each(mapping, (written, true), deadline, |address, page| {
             // Zeros over a file's content were written; other zero pages may never have been.
-            let is_own = if of_file { !self.is_files(address) } else { !is_zero(page) };
+            let is_own = match of_file {
+                true => !self.is_files(mapping, address)?,
+                false => !is_zero(page),
+            };
             if is_own { each(address, page) } else { Ok(()) }
         })
     }
@@ -243,11 +258,34 @@ impl Pages {
     }
 
     /// Whether a page of a file's mapping that was just read is the file's: one that was given back looks as if it were swapped out until it is read, as the kernel keeps the mark of its protection.
-    fn is_files(&self, address: u64) -> bool {
-        let mut entry = [0; 8];
-        let read = self.pagemap.read_exact_at(&mut entry, address / PAGE_BYTES * 8);
-        let is = PRESENT | OF_FILE;
-        read.is_ok() && u64::from_ne_bytes(entry) & is == is
+    fn is_files(&self, mapping: &Mapping, address: u64) -> Result<bool> {
+        let mut page = [0; PAGE_BYTES as usize];
+        for _ in 0..TRIES {
+            let mut entry = [0; 8];
+            let failed = |error| self.failed("pagemap", address, error);
+            self.pagemap.read_exact_at(&mut entry, address / PAGE_BYTES * 8).map_err(failed)?;
+            let entry = u64::from_ne_bytes(entry);
+            if entry & PRESENT != 0 {
+                return Ok(entry & OF_FILE != 0);
+            }
+            // The kernel has taken it away again meanwhile.
+            self.read(mapping, address, &mut page)?;
+        }
+        Ok(false)
+    }
+
+    /// Whether the place of a page was cut off the file that is mapped there: it is in no mapping then, though the kernel keeps the mark of its protection. Not told of a copy of a process: it was
+    /// made before, perhaps, and such marks are not copied.
+    fn is_cut(&self, mapping: &Mapping, address: u64) -> bool {
+        if self.is_copy || !mapping.is_of_file() {
+            return false;
+        }
+        let about = fs::metadata(format!("/proc/{}/root{}", self.host_pid, mapping.name));
+        about.is_ok_and(|about| {
+            let place = mapping.offset.saturating_add(address - mapping.start);
+            let is_it = (about.dev(), about.ino()) == mapping.file;
+            is_it && place >= about.len().next_multiple_of(PAGE_BYTES)
+        })
     }
 
     /// Calls `each` for the pages of a mapping that the process has in its page tables.
@@ -260,7 +298,8 @@ impl Pages {
         deadline: Instant,
         each: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.each(mapping, |entry| entry & (PRESENT | SWAPPED) != 0, deadline, each)
+        let is_there = |entry| entry & (PRESENT | SWAPPED) != 0;
+        self.each(mapping, (is_there, false), deadline, each)
     }
 
     /// Calls `each` for all pages of a mapping, whether the process has touched them or not.
@@ -273,14 +312,14 @@ impl Pages {
         deadline: Instant,
         each: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.each(mapping, |_| true, deadline, each)
+        self.each(mapping, (|_| true, false), deadline, each)
     }
 
-    /// Calls `each` for the pages of a mapping that are `wanted` by their entry in the page map.
+    /// Calls `each` for the pages of a mapping that are `wanted` by their entry in the page map; where they `may_be_cut`, without those whose place was cut off their file.
     fn each(
         &self,
         mapping: &Mapping,
-        wanted: impl Fn(u64) -> bool,
+        (wanted, may_be_cut): (impl Fn(u64) -> bool, bool),
         deadline: Instant,
         mut each: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -303,38 +342,26 @@ impl Pages {
                 let len = row.take_while(|wanted| **wanted).count();
                 let address = at + first as u64 * PAGE_BYTES;
                 let piece = &mut piece[..len * PAGE_BYTES as usize];
-                let whole = self.read(mapping, address, piece);
-                if !mapping.is_of_file() {
-                    whole?;
-                } else if whole.is_err() {
-                    self.each_there(mapping, address, piece, &mut each)?;
-                    from = first + len;
-                    continue;
-                }
-                let (pages, _) = piece.as_chunks::<{ PAGE_BYTES as usize }>();
-                for (n, page) in pages.iter().enumerate() {
-                    each(address + n as u64 * PAGE_BYTES, page)?;
+                let places = (address..).step_by(PAGE_BYTES as usize).take(len);
+                match self.read(mapping, address, piece) {
+                    Ok(()) => {
+                        let pages = piece.chunks_exact(PAGE_BYTES as usize).zip(places);
+                        pages.into_iter().try_for_each(|(page, at)| each(at, page))?;
+                    }
+                    Err(error) if !may_be_cut => return Err(error),
+                    Err(_) => {
+                        for (page, at) in piece.chunks_exact_mut(PAGE_BYTES as usize).zip(places) {
+                            match self.read(mapping, at, page) {
+                                Ok(()) => each(at, page)?,
+                                Err(_) if self.is_cut(mapping, at) => {}
+                                Err(error) => return Err(error),
+                            }
+                        }
+                    }
                 }
                 from = first + len;
             }
             at += n * PAGE_BYTES;
-        }
-        Ok(())
-    }
-
-    /// Calls `each` for those of a file's pages from an address on that there are: what was cut off the file is not in its mappings either, though the kernel keeps the mark of a page's protection.
-    fn each_there(
-        &self,
-        mapping: &Mapping,
-        address: u64,
-        piece: &mut [u8],
-        each: &mut impl FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let addresses = (address..).step_by(PAGE_BYTES as usize);
-        for (page, address) in piece.chunks_exact_mut(PAGE_BYTES as usize).zip(addresses) {
-            if self.read(mapping, address, page).is_ok() {
-                each(address, page)?;
-            }
         }
         Ok(())
     }

@@ -343,7 +343,7 @@ impl<'b> Image<'_, 'b> {
         deadline: Instant,
     ) -> Result<()> {
         let first_run = self.runs.len();
-        let pages = Pages::of(copy.unwrap_or(process))?;
+        let pages = copy.map_or_else(|| Pages::of(process), Pages::of_copy)?;
         if copy.is_some() {
             self.compare_with_copy(process, &pages, &mut private, deadline)?;
         }
