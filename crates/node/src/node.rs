@@ -142,6 +142,7 @@ impl Node {
         if let Some(image) = adopted {
             image.give(&images)?;
         }
+        let noted = members::of_former_life(&config.data_dir, begin)?;
         begin::done(&config.data_dir)?;
         import::image_taken(&config.data_dir)?;
         // Different election timeouts in every life.
@@ -164,7 +165,6 @@ impl Node {
         };
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();
-        let noted = members::of_former_life(&config.data_dir, begin);
         let parts = Parts {
             config,
             consensus,

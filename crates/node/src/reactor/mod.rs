@@ -194,6 +194,7 @@ impl Reactor {
             former: Vec::new(),
             answered: Answered::default(),
             identity: parts.identity,
+            unmet: None,
             members: members::Notes::of(&config.data_dir),
             cores: Cores::default(),
         };

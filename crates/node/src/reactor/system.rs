@@ -18,6 +18,7 @@ use crate::place;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
 use crate::server::launch::Keeper;
+use crate::transport::Address;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -74,6 +75,8 @@ pub struct System {
     pub(super) answered: Answered,
     /// What is on disk of a log in memory.
     pub(super) identity: Option<Identity>,
+    /// Others that are not spoken to yet, as that could not be written there.
+    pub(super) unmet: Option<Unmet>,
     /// The members, for the next life.
     pub(super) members: members::Notes,
     /// Where the loop's thread may run.
@@ -103,6 +106,17 @@ impl Clock for System {
     }
 }
 
+/// After so long it is tried again to write that this replica is not alone.
+const MEETS_AGAIN: Duration = Duration::from_secs(1);
+
+/// Others that are not spoken to before something is on the disk.
+pub(super) struct Unmet {
+    peers: Vec<(ReplicaId, Address)>,
+    since: Option<Since>,
+    /// When that is tried again.
+    until: Duration,
+}
+
 impl Transport for System {
     fn heard(&mut self) -> &mut Vec<PeerEvent> {
         &mut self.heard
@@ -121,6 +135,10 @@ impl Transport for System {
     }
 
     fn flush(&mut self, now: Duration) {
+        if let Some(Unmet { peers, since, .. }) = self.unmet.take_if(|unmet| now >= unmet.until) {
+            let peers = peers.into_iter().map(|(id, address)| (id, address.to_string()));
+            self.set_peers(peers.collect(), since, now);
+        }
         self.peers.flush(self.sources.urgent(), now, &mut self.heard);
     }
 
@@ -136,12 +154,13 @@ impl Transport for System {
                 None
             }
         });
-        let mut peers: Vec<_> = parsed.collect();
+        let peers: Vec<_> = parsed.collect();
+        self.unmet = None;
         let identity = self.identity.as_mut().filter(|_| !peers.is_empty());
         if let Some(Err(error)) = identity.map(Identity::meets_others) {
-            // The next request for a change tries again.
             tracing::error!(event = "others_not_met", %error);
-            peers.clear();
+            self.unmet = Some(Unmet { peers, since, until: now + MEETS_AGAIN });
+            return self.peers.set(Vec::new(), since, now, &mut self.heard);
         }
         if let Some(since) = since {
             self.members.note(since.index, &peers);
