@@ -43,9 +43,15 @@ fn start_with(options: &[&str]) -> Cluster {
 }
 
 fn start_at(place: Place, port: u16, options: &[&str]) -> Cluster {
-    let server = place.file("server.py", SERVER, 0o644);
+    place.file("server.py", SERVER, 0o644);
     // Python lists the directory of its program, at a different time on each replica: no file may be added later.
     place.file("file", "of the host\n", 0o644);
+    start_again(place, port, options)
+}
+
+/// With the files that are there: what the server has used may not be pinned yet, and then may not change.
+fn start_again(place: Place, port: u16, options: &[&str]) -> Cluster {
+    let server = place.path("server.py");
     let server = [PYTHON, server.to_str().unwrap(), &port.to_string()];
     Cluster::start_in(place, port, options, &server)
 }
@@ -186,7 +192,7 @@ fn a_server_that_continues_from_an_image_prints_on() {
     assert!(created.status.success(), "{created:?}");
     cluster.kill_all();
     let port = cluster.port;
-    let cluster = start_at(cluster.into_place(), port, &["--replicas", "1"]);
+    let cluster = start_again(cluster.into_place(), port, &["--replicas", "1"]);
     cluster.wait_ready();
     let log = fs::read_to_string(cluster.place.path("data/node-1/node.log")).unwrap();
     assert!(log.contains("\"restoring\""), "{log}");

@@ -109,6 +109,22 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
+    /// Something is mounted in the server at this path. Files in a directory that it may know for no other reason are not sought: whoever looks at one there keeps the host from freeing it.
+    pub fn note_mount(&mut self, path: &[u8]) -> Result<()> {
+        if path.iter().filter(|byte| **byte == b'/').count() < 2 {
+            return self.note(path);
+        }
+        in_time(self.deadline)?;
+        if is_sought(path)
+            && !self.seen.contains(path)
+            && let Ok(stat) = self.stat(path)
+        {
+            self.seen.insert(path.to_owned());
+            self.found(&about(&stat), kind(&stat), path);
+        }
+        Ok(())
+    }
+
     /// The directories on the way to a path.
     fn note_way(&mut self, path: &[u8]) -> Result<()> {
         self.look(b"/")?;
@@ -124,12 +140,7 @@ impl<'a> Files<'a> {
         in_time(self.deadline)?;
         // What is not there any more, or closed, is not found.
         let Ok(stat) = self.stat(path) else { return Ok(()) };
-        let about = About {
-            id: (stat.st_dev, stat.st_ino),
-            accessed: (stat.st_atime, stat.st_atime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
-        };
-        self.found(&about, kind(&stat), path);
+        self.found(&about(&stat), kind(&stat), path);
         match kind(&stat) {
             SFlag::S_IFDIR => drop(self.directories.insert(path.to_owned())),
             SFlag::S_IFLNK => {
@@ -231,6 +242,14 @@ fn parent(path: &[u8]) -> &[u8] {
     slash.map_or(path, |at| &path[..at.max(1)])
 }
 
+fn about(stat: &FileStat) -> About {
+    About {
+        id: (stat.st_dev, stat.st_ino),
+        accessed: (stat.st_atime, stat.st_atime_nsec),
+        changed: (stat.st_ctime, stat.st_ctime_nsec),
+    }
+}
+
 fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
@@ -246,6 +265,34 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
     use std::time::Duration;
+
+    #[test]
+    fn nothing_is_sought_where_something_is_only_mounted() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("disks/one")).unwrap();
+        fs::write(root.path().join("disks/one/file"), "").unwrap();
+        let id = |path: &str| {
+            let about = fs::metadata(root.path().join(path)).unwrap();
+            (about.dev(), about.ino())
+        };
+        let (disk, file) = (id("disks/one"), id("disks/one/file"));
+        let opened = fs::File::open(root.path()).unwrap();
+        let find = |mount: &str, path: Option<&str>| {
+            let wanted = [(disk, true), (file, true)].into();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let mut files = Files::of(opened.as_fd(), wanted, Nowhere::default(), deadline);
+            path.into_iter().for_each(|path| files.note(path.as_bytes()).unwrap());
+            files.note_mount(mount.as_bytes()).unwrap();
+            files.finish().unwrap().0.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(find("/disks/one", None), [disk]);
+        assert_eq!(
+            find("/disks/one", Some("/disks/one/other")),
+            [disk, file],
+            "it knows a file there"
+        );
+        assert_eq!(find("/disks", None), [disk], "below the root they are sought");
+    }
 
     /// What is found of these of the host's files, where the server may know these paths, and some were sought before.
     fn find(root: &Path, wanted: &[FileId], paths: &[&str], nowhere: Nowhere) -> Found {

@@ -107,6 +107,8 @@ pub struct Source<'a> {
     /// The paths of files of the host that it may know: the log has facts about them (`skein_model::entry::host_files`), or the server is asking about them
     /// (`skein_model::fact::paths`).
     pub paths: &'a (dyn Fn() -> Paths + Sync),
+    /// Where something is mounted in it.
+    pub mounts: &'a [PathBuf],
     /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
     pub watches: bool,
     /// Where numbers of processes come from for stand-ins, if there may be some.
@@ -161,6 +163,7 @@ impl Source<'_> {
             sizes: self.sizes,
             root: self.root,
             paths: self.paths,
+            mounts: self.mounts,
             before,
             ahead: self.ahead,
             deadline,

@@ -149,12 +149,18 @@ impl Layer {
         self.remembered.lock().expect("no holder panics")
     }
 
+    /// Where in the server parts of it are mounted.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        self.overlays.iter().map(|(_, path)| path.clone()).collect()
+    }
+
     /// The paths in the server of all that is in the layer while it goes on, whether or not the server has changed it.
     ///
     /// # Errors
     /// The layer cannot be read, or there are more than `most`.
     pub fn paths(&self, most: usize) -> io::Result<Vec<PathBuf>> {
-        let mut paths: Vec<_> = self.overlays.iter().map(|(_, path)| path.clone()).collect();
+        let mut paths = Vec::new();
         self.each(&mut |path, _| {
             paths.push(path.to_owned());
             match paths.len() > most {
@@ -239,10 +245,9 @@ impl Layer {
         let mut looking = Looking::new(std::mem::take(&mut *self.remembered()));
         let mut packer = stream::Packer::new(out)?;
         let walk = pack::Walk::shaped(&mut packer, shape).remembering(&mut looking);
-        let mut paths = self.pack_all(walk.shown_by(self.root()))?;
+        let paths = self.pack_all(walk.shown_by(self.root()))?;
         packer.finish()?;
         *self.remembered() = looking.finish();
-        paths.extend(self.overlays.iter().map(|(_, path)| (path.clone(), None)));
         Ok(paths)
     }
 

@@ -295,6 +295,7 @@ impl Node {
         let numbers = numbers.as_ref().map(|numbers| numbers as &dyn SpareNumbers);
         let known = || paths.iter().map(|path| (path.clone(), None)).collect();
         let known = &known as _;
+        let mounts = self.guest.mounts();
         let forks = Forks { for_pages: |_, _| true, spares: 1 };
         let ahead = None;
         let source = Source {
@@ -304,6 +305,7 @@ impl Node {
             given,
             root,
             paths: known,
+            mounts: &mounts,
             watches,
             numbers,
             forks,

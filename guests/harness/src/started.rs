@@ -90,6 +90,15 @@ impl Started {
             }
         }
     }
+
+    /// Where parts of its layer are mounted in it: in the sandbox.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Own(_) => Vec::new(),
+            Self::Sandboxed(guest) => guest.layer().mounts(),
+        }
+    }
 }
 
 /// The files of a guest.

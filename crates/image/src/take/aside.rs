@@ -33,6 +33,7 @@ pub(super) struct Aside<'a> {
     pub(super) sizes: Sizes,
     pub(super) root: BorrowedFd<'a>,
     pub(super) paths: &'a (dyn Fn() -> Paths + Sync),
+    pub(super) mounts: &'a [PathBuf],
     pub(super) before: Option<&'a Before>,
     pub(super) ahead: Option<&'a Ahead>,
     pub(super) deadline: Instant,
@@ -66,9 +67,8 @@ impl Aside<'_> {
             return Err(given_up());
         }
         let mapped = rewritten.mapped();
-        let mut paths = (self.paths)();
-        paths.extend(meanwhile(&mut rewritten)?);
-        let (found, nowhere) = self.files(files, &names, paths)?;
+        let in_layer = meanwhile(&mut rewritten)?;
+        let (found, nowhere) = self.files(files, &names, in_layer)?;
         Ok(ReadAside { heap, found, nowhere, mapped, rewritten })
     }
 
@@ -85,17 +85,16 @@ impl Aside<'_> {
     }
 
     /// Finds them.
-    fn files(&self, mut files: Files<'_>, names: &[u8], paths: Paths) -> Result<files::Found> {
+    fn files(&self, mut files: Files<'_>, names: &[u8], in_layer: Paths) -> Result<files::Found> {
         for path in names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
-        for (path, about) in paths {
-            let path = path.as_os_str().as_bytes();
-            match about {
-                Some(about) => files.note_shown(path, &about)?,
-                None => files.note(path)?,
-            }
+        note_all(&mut files, (self.paths)())?;
+        // Before what is in the layer: that has their directories, too.
+        for mount in self.mounts {
+            files.note_mount(mount.as_os_str().as_bytes())?;
         }
+        note_all(&mut files, in_layer)?;
         // Those that were sought in directories need not be again.
         for path in self.before.iter().flat_map(|before| &before.places.files) {
             files.note(path)?;
@@ -120,20 +119,32 @@ impl Aside<'_> {
     }
 }
 
+fn note_all(files: &mut Files<'_>, paths: Paths) -> Result<()> {
+    for (path, about) in paths {
+        let path = path.as_os_str().as_bytes();
+        match about {
+            Some(about) => files.note_shown(path, &about)?,
+            None => files.note(path)?,
+        }
+    }
+    Ok(())
+}
+
 impl Source<'_> {
-    /// Seeks the host's files that a server knows while it goes on, so that it need not stand for that: what is found out is known to `first`, which is to be before its first image.
+    /// Seeks the host's files that a server knows while it goes on, so that it need not stand for that: what is found out is known to `first`, which is to be before its first image. `in_layer`: paths in its
+    /// private layer.
     ///
     /// # Errors
     /// The arena cannot be read; or there is no time left.
-    pub fn seek(&self, first: &mut Before, deadline: Instant) -> Result<()> {
-        let Self { init, arena, sizes, root, paths, .. } = *self;
+    pub fn seek(&self, first: &mut Before, in_layer: Paths, deadline: Instant) -> Result<()> {
+        let Self { init, arena, sizes, root, paths, mounts, .. } = *self;
         let (before, ahead) = (None, None);
-        let aside = Aside { arena, sizes, root, paths, before, ahead, deadline };
+        let aside = Aside { arena, sizes, root, paths, mounts, before, ahead, deadline };
         let mut header = vec![0; HEADER_BYTES];
         arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
         let heap = aside.heap(&header)?;
         let (files, _) = aside.begin_files(&header, &heap.pages)?;
-        let (found, nowhere) = aside.files(files, &names_in_use(init, deadline)?, paths())?;
+        let (found, nowhere) = aside.files(files, &names_in_use(init, deadline)?, in_layer)?;
         first.places.files.extend(found.into_values());
         first.places.nowhere = nowhere;
         Ok(())

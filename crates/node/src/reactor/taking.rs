@@ -26,7 +26,7 @@ use skein_replica::server::{Files, MemoryPlace, ServerState, Stood};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -95,15 +95,12 @@ impl LastImage {
     ) -> Self {
         let mut before = Before::default();
         let deadline = Instant::now() + if is_wanted { SEEKS } else { Duration::ZERO };
-        let mut sought = |in_layer: Vec<PathBuf>| {
-            let in_layer = in_layer.into_iter().map(|path| path.into_os_string().into_vec());
-            let paths = in_layer.chain(paths.iter().cloned()).collect();
-            with_source(server, &paths, None, |source| {
-                source.seek(&mut before, deadline).map_err(|error| error.to_string())
-            })
-        };
         let in_layer = is_wanted.then(|| server::layer(&server.files).paths(SOUGHT));
-        let sought = sought(in_layer.and_then(Result::ok).unwrap_or_default());
+        let in_layer = in_layer.and_then(Result::ok).unwrap_or_default();
+        let in_layer = in_layer.into_iter().map(|path| (path, None)).collect();
+        let sought = with_source(server, paths, None, |source| {
+            source.seek(&mut before, in_layer, deadline).map_err(|error| error.to_string())
+        });
         if let Err(why) = sought {
             // They are sought while it stands.
             tracing::info!(event = "files_not_sought_ahead", why);
@@ -495,8 +492,8 @@ fn with_source<T>(
     let given = [given, given];
     let watches = !compares();
     let (paths, numbers) = (&paths, outfit.numbers());
-    let forks = FORKS;
-    with(&Source { init, arena, sizes, given, root, paths, watches, numbers, forks, ahead })
+    let (mounts, forks) = (&layer.mounts()[..], FORKS);
+    with(&Source { init, arena, sizes, given, root, paths, mounts, watches, numbers, forks, ahead })
 }
 
 /// Calls `copied` when the server may go on.
