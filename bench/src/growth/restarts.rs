@@ -21,9 +21,9 @@ pub const TOPIC: Topic = Topic {
     x: "requests",
     figures: &[BACK, BACK_MAX, BEHIND, BEHIND_MAX],
     measure,
-    reading: "Three replicas with fsync. All nodes are killed at once behind so many INCR (redis-benchmark, 20 clients, 64 at a time; the last 50,000 of 50 clients, one at a time); time until a client\n\
-         reads the count, which is right. Then another 50,000, and the next kill: five, the median and the most. Of the requests an image has most; what came behind it is executed again: entries of the\n\
-         log behind the newest image that counts, of the replica that has most of them.",
+    reading: "Three replicas with fsync. All nodes are killed at once, three times, up to so many INCR; each time behind a third of them (redis-benchmark, 20 clients, 64 at a time; the last 50,000 of\n\
+         50 clients, one at a time); time until a client reads the count, which is right: the median and the most. Nodes have lived for 31 s before, as one that ends again sooner is started after a pause.\n\
+         Of the requests an image has most; what came behind it is executed again: entries of the log behind the newest image that counts, of the replica that has most of them.",
 };
 
 const BACK: Figure = Figure {
@@ -38,7 +38,9 @@ const BEHIND: Figure =
 const BEHIND_MAX: Figure = Figure { key: "behind_max", label: "most", digits: 0, plotted: false };
 
 const REQUESTS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
-const KILLS: usize = 5;
+const KILLS: u64 = 3;
+/// How long nodes live before they are killed: `skein run` pauses before it starts one again that ends within 30 s of its start, up to 10 s.
+const LIVED: Duration = Duration::from_secs(31);
 /// Before each kill, as clients send them that wait for each answer.
 const ALONE: Load = Load { requests: 50_000, clients: 50, at_a_time: 1 };
 /// Those before are sent so many at a time, by so many clients.
@@ -56,9 +58,9 @@ struct Load {
 
 fn measure(recorder: &mut Recorder) -> Outcome {
     let cluster = Cluster::start(Server::Redis, free_address()?, 3, "fsync")?;
-    let mut count = 0;
+    let (mut count, mut started) = (0, Instant::now());
     for requests in REQUESTS {
-        let point = || one(&cluster, requests, &mut count);
+        let point = || one(&cluster, requests, &mut count, &mut started);
         if !recorder.point(&curve("redis", "3 replicas, fsync"), requests as f64, point) {
             break;
         }
@@ -66,19 +68,26 @@ fn measure(recorder: &mut Recorder) -> Outcome {
     Ok(())
 }
 
-/// Counts on to `requests`, and kills all nodes, again and again.
-fn one(cluster: &Cluster, requests: u64, count: &mut u64) -> Outcome<Vec<(&'static str, f64)>> {
-    // Whole pipelines are sent.
-    let more = requests.saturating_sub(*count + ALONE.requests).next_multiple_of(AT_A_TIME);
-    if more > 0 {
-        let load = Load { requests: more, clients: CLIENTS, at_a_time: AT_A_TIME };
-        increment(cluster, load, count)?;
-    }
+/// Counts on to `requests`, and kills all nodes meanwhile, which are `started` again.
+fn one(
+    cluster: &Cluster,
+    requests: u64,
+    count: &mut u64,
+    started: &mut Instant,
+) -> Outcome<Vec<(&'static str, f64)>> {
+    let more = requests.saturating_sub(*count + KILLS * ALONE.requests) / KILLS;
     let (mut back, mut behind) = (Vec::new(), Vec::new());
     for _ in 0..KILLS {
+        std::thread::sleep(LIVED.saturating_sub(started.elapsed()));
+        if more > 0 {
+            // Whole pipelines are sent.
+            let requests = more.next_multiple_of(AT_A_TIME);
+            increment(cluster, Load { requests, clients: CLIENTS, at_a_time: AT_A_TIME }, count)?;
+        }
         increment(cluster, ALONE, count)?;
         behind.push(behind_images(cluster)?);
         back.push(killed(cluster, *count)?);
+        *started = Instant::now();
     }
     let both = [(back, BACK, BACK_MAX), (behind, BEHIND, BEHIND_MAX)];
     let values = both.into_iter().filter_map(|(values, median, most)| {

@@ -45,22 +45,12 @@ const NOTED: &[Noted] = &[
     Noted {
         goal: "A leader stands for its first image, ms",
         is: Is::Missed,
-        why: "once a server: directories of the host that are new are looked through while it stands, and 437 pages are read ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md))",
+        why: "the kernel is asked of each page of its memory, and lists of processes, mappings and files are read while it stands ([decision 44](decisions/0044-memory-is-read-before-a-server-stands.md)); from 64 MiB down it is reached",
     },
     Noted {
         goal: "A leader's server forks for an image, ms",
         is: Is::Missed,
-        why: "the kernel's fork of as much memory takes longer than that by itself, without Skein (\"Images by fork\")",
-    },
-    Noted {
-        goal: "All killed after 10 million requests, s",
-        is: Is::Missed,
-        why: "an entry has up to 1,280 requests of these clients, and the log 64 MiB and more behind the newest image, which three servers execute again on two cores; one is due early by entries, but not by bytes ([decision 30](decisions/0030-images-on-a-replicas-disk.md))",
-    },
-    Noted {
-        goal: "A standby's leader stands under load, ms",
-        is: Is::Missed,
-        why: "clients, the server and three nodes share two cores; without load a standby's redis stands 2 to 3 ms (\"Images by what changed\")",
+        why: "the kernel's fork of as much memory takes longer than that by itself, without Skein ([decision 38](decisions/0038-images-by-fork.md); \"Images by fork\")",
     },
     Noted {
         goal: "A follower stands under load, ms",
