@@ -48,26 +48,8 @@ const GOALS: &[Goal] = &[
         digits: 1,
         unit: "MiB",
     },
-    Goal {
-        what: "A lone PostgreSQL stands, ms",
-        topic: "files",
-        curves: ("PostgreSQL, 1 replica", ""),
-        found: |at| value(at, "stood_ms"),
-        // New rows, and the log before them: how many pages that is shows by what was copied only.
-        at_most: |point| Some(pause(value(point, "pages")?)),
-        digits: 1,
-        unit: "MiB",
-    },
-    Goal {
-        what: "A follower's PostgreSQL stands, ms",
-        topic: "files",
-        curves: ("PostgreSQL, 3 replicas", ""),
-        found: |at| value(at, "stood_ms"),
-        // New rows, and the log before them: how many pages that is shows by what was copied only.
-        at_most: |point| Some(pause(value(point, "pages")?)),
-        digits: 1,
-        unit: "MiB",
-    },
+    postgresql("A lone PostgreSQL stands, ms", "PostgreSQL, 1 replica"),
+    postgresql("A follower's PostgreSQL stands, ms", "PostgreSQL, 3 replicas"),
     Goal {
         what: "A leader stands for an image after its first, ms",
         topic: "images",
@@ -179,6 +161,20 @@ const GOALS: &[Goal] = &[
         unit: "replicas",
     },
 ];
+
+/// How long a PostgreSQL of these curves stands.
+const fn postgresql(what: &'static str, begin: &'static str) -> Goal {
+    Goal {
+        what,
+        topic: "files",
+        curves: (begin, ""),
+        found: |at| value(at, "stood_ms"),
+        // New rows, and the log before them: how many pages that is shows by what was copied only.
+        at_most: |point| Some(pause(value(point, "pages")?)),
+        digits: 1,
+        unit: "MiB",
+    }
+}
 
 /// The most that an image each second may cost [%].
 const FOLLOWER_PERCENT: f64 = 10.0;

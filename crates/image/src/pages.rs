@@ -345,8 +345,8 @@ impl Pages {
                 let places = (address..).step_by(PAGE_BYTES as usize).take(len);
                 match self.read(mapping, address, piece) {
                     Ok(()) => {
-                        let pages = piece.chunks_exact(PAGE_BYTES as usize).zip(places);
-                        pages.into_iter().try_for_each(|(page, at)| each(at, page))?;
+                        let mut pages = piece.chunks_exact(PAGE_BYTES as usize).zip(places);
+                        pages.try_for_each(|(page, at)| each(at, page))?;
                     }
                     Err(error) if !may_be_cut => return Err(error),
                     Err(_) => {
